@@ -1,0 +1,1 @@
+"""What plugin authors implement: one abstract class a noun."""

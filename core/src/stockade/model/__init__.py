@@ -1,0 +1,1 @@
+"""Plain data: what crosses between the kernel, its plugins and a sandbox. Standard library only."""
