@@ -1,0 +1,141 @@
+"""Asks every policy whether a sandbox may exist. Deny wins; no answer is a no.
+
+All are asked at once, each with the same time limit. A policy that refuses to be cancelled is left
+behind: the limit holds for the caller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from stockade.contracts.authority import AdmissionPolicy
+from stockade.errors import Denied
+from stockade.model.authority import SandboxRequest, Verdict
+from stockade.plugins.answers import Answer
+from stockade.plugins.scan import of_kind
+from stockade.plugins.selection import Selection
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What one policy said: its own name, its plugin's entry point name, and how many seconds it took."""
+
+    policy: str
+    plugin: str
+    verdict: Verdict
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        policy = f"policy {self.policy!r} of " if self.policy else ""
+        return f"{policy}plugin {self.plugin!r}: {self.verdict.reason or 'no reason given'}"
+
+
+class AdmissionDenied(Denied):
+    """At least one policy said no; ``decisions`` has all answers, also those in favour."""
+
+    def __init__(self, request: SandboxRequest, decisions: Sequence[Decision]) -> None:
+        denials = [decision for decision in decisions if not decision.verdict.allowed]
+        plugins = ", ".join(sorted({decision.plugin for decision in denials}))
+        super().__init__(
+            "no sandbox: " + "; ".join(map(str, denials)),
+            sandbox=request.sandbox,
+            hint=f"Ask whoever configures {plugins} on this host (settings admission and plugin).",
+        )
+        self.decisions = tuple(decisions)
+
+
+async def review(
+    policies: Sequence[Answer[AdmissionPolicy]],
+    request: SandboxRequest,
+    required: Sequence[str],
+    timeout: float,
+    selection: Selection | None = None,
+) -> list[Decision]:
+    """The decisions, all in favour, sorted by plugin and policy; raises `AdmissionDenied` otherwise.
+
+    ``required`` are the hook modules that must have a policy, ``timeout`` is in seconds; ``selection``
+    only serves to say why a required one is missing.
+    """
+    missing = _missing(policies, required, selection or Selection())
+    decisions = sorted([*await _ask_all(policies, request, timeout), *missing], key=lambda d: (d.plugin, d.policy))
+    if not all(decision.verdict.allowed for decision in decisions):
+        raise AdmissionDenied(request, decisions)
+    return decisions
+
+
+async def _ask_all(
+    policies: Sequence[Answer[AdmissionPolicy]], request: SandboxRequest, timeout: float
+) -> list[Decision]:
+    if not policies:
+        return []
+    tasks = {
+        asyncio.create_task(_ask(answer, request), name=f"admission-{answer.plugin}"): answer for answer in policies
+    }
+    try:
+        await asyncio.wait(tasks, timeout=timeout)
+        return [_decision(task, answer, timeout) for task, answer in tasks.items()]
+    finally:
+        # Also when our caller is cancelled. Nobody waits for these: a policy could refuse to end.
+        for task in tasks:
+            if not task.done():
+                task.add_done_callback(_forget)
+                task.cancel()
+
+
+async def _ask(answer: Answer[AdmissionPolicy], request: SandboxRequest) -> Decision:
+    clock = asyncio.get_running_loop().time
+    started = clock()
+    try:
+        verdict = _checked(await answer.value.review(request))
+    except (Exception, SystemExit) as error:
+        verdict = Verdict.deny(f"failed with {type(error).__name__}: {error}", "error")
+    return Decision(_name(answer.value), answer.plugin, verdict, clock() - started)
+
+
+def _checked(value: object) -> Verdict:
+    # Only True admits: 1, "no" and a Mock are true as well.
+    if isinstance(value, Verdict) and isinstance(value.allowed, bool):
+        return value
+    found = f"Verdict with allowed={value.allowed!r}" if isinstance(value, Verdict) else type(value).__name__
+    return Verdict.deny(f"answered with a {found}, not with Verdict.allow or Verdict.deny", "wrong_type")
+
+
+def _decision(task: asyncio.Task[Decision], answer: Answer[AdmissionPolicy], timeout: float) -> Decision:
+    if not task.done():
+        verdict = Verdict.deny(f"gave no answer within {timeout:g} s", "timeout")
+        return Decision(_name(answer.value), answer.plugin, verdict, timeout)
+    if task.cancelled():
+        return Decision(_name(answer.value), answer.plugin, Verdict.deny("cancelled itself", "error"))
+    return task.result()
+
+
+def _missing(
+    policies: Sequence[Answer[AdmissionPolicy]], required: Sequence[str], selection: Selection
+) -> list[Decision]:
+    present = {answer.plugin for answer in policies}
+    return [
+        Decision("", name, Verdict.deny(_why_missing(name, selection), "required"))
+        for name in sorted(set(required) - present)
+    ]
+
+
+def _why_missing(name: str, selection: Selection) -> str:
+    entries = [entry for entry in of_kind("hooks") if entry.name == name]
+    if not entries:
+        return "is required (setting admission.required) and not installed"
+    settings = [selection.blocked_by(entry) for entry in entries]
+    if all(settings):
+        return f"is required (setting admission.required) and disabled by setting {settings[0]}"
+    return "is required (setting admission.required) and has no admission policy"
+
+
+def _name(policy: object) -> str:
+    name = getattr(policy, "name", None)
+    return name if isinstance(name, str) and name else type(policy).__name__
+
+
+def _forget(task: asyncio.Task[Decision]) -> None:
+    if not task.cancelled():
+        task.exception()  # retrieved, so that asyncio does not report it as lost: the deny is already given
