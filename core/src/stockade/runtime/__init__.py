@@ -1,0 +1,1 @@
+"""What happens at run time: the registry, the runner, turns, the reaper."""

@@ -1,0 +1,1 @@
+"""For the tests of plugin authors and of Stockade itself."""
