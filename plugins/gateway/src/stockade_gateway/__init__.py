@@ -1,0 +1,1 @@
+"""The ``model`` route: forwards an engine's model calls to a vendor, or answers them from a script."""

@@ -1,0 +1,87 @@
+"""Plays a script: keeps each conversation's place in it, and answers in the caller's dialect.
+
+The place is kept for each sandbox and session, not read off the history: an error or a broken
+connection leaves no trace there, yet has been played. Requests that offer no tools are an agent's
+side questions (a title, a summary) and take no item.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import OrderedDict
+from typing import Any
+
+from aiohttp import web
+
+from stockade.contracts.route import Origin
+from stockade_gateway import dialects
+from stockade_gateway.rehearsal import anthropic, openai
+from stockade_gateway.rehearsal.answer import Answer
+from stockade_gateway.rehearsal.offers import choose, offered
+from stockade_gateway.rehearsal.script import Reply, Script
+
+MAX_PLACES = 4096
+"""Conversations whose place is remembered."""
+
+
+class Stage:
+    """One script for all conversations of a kernel."""
+
+    def __init__(self, script: Script) -> None:
+        self._script = script
+        self._places: OrderedDict[tuple[str, str], int] = OrderedDict()
+
+    async def perform(
+        self, request: web.BaseRequest, dialect: str, body: dict[str, Any], origin: Origin
+    ) -> web.StreamResponse:
+        """Answer one request."""
+        size = len(json.dumps(body)) // 4
+        if request.path.endswith("/count_tokens"):
+            return web.json_response({"input_tokens": size})
+        if request.path == "/v1/models":
+            return web.json_response({"data": [{"id": "rehearsal", "type": "model"}], "has_more": False})
+        tools = offered(body)
+        reply = self._next(origin) if tools else self._script.end
+        if reply.delay:
+            await asyncio.sleep(reply.delay)
+        if reply.fault is not None:
+            return dialects.error(dialect, reply.fault.status, reply.fault.message)
+        answer = self._answer(reply, tools, body, size)
+        speak = anthropic if dialect == "anthropic" else openai
+        if not body.get("stream"):
+            return web.json_response(speak.whole(answer))
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
+        await response.prepare(request)
+        for name, data in speak.stream(answer):
+            if reply.disconnect and name in speak.LAST:
+                break
+            await response.write(f"event: {name}\ndata: {json.dumps(data)}\n\n".encode())
+        if reply.disconnect:
+            if request.transport is not None:
+                request.transport.close()
+            return response
+        await response.write_eof()
+        return response
+
+    def _next(self, origin: Origin) -> Reply:
+        key = (origin.sandbox, origin.session)
+        place = self._places.pop(key, 0)
+        self._places[key] = place + 1
+        if len(self._places) > MAX_PLACES:
+            self._places.popitem(last=False)
+        return self._script.replies[place] if place < len(self._script.replies) else self._script.end
+
+    @staticmethod
+    def _answer(reply: Reply, tools: dict[str, dict[str, Any]], body: dict[str, Any], size: int) -> Answer:
+        calls = [choose(call, tools, body) for call in reply.calls]
+        text = reply.text
+        if None in calls:
+            text = f"The rehearsal needs a tool that is not offered; there are: {', '.join(sorted(tools))}"
+        return Answer(
+            model=str(body.get("model", "rehearsal")),
+            text=text,
+            thinking=reply.thinking,
+            calls=tuple(c for c in calls if c is not None),
+            input_tokens=size,
+        )
