@@ -1,0 +1,186 @@
+"""Messages of the SDK to events and to the outcome. Importing this module imports the SDK."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from claude_agent_sdk import (
+    AssistantMessage,
+    Message,
+    ResultMessage,
+    StreamEvent,
+    SystemMessage,
+    TextBlock,
+    ThinkingBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+    UserMessage,
+)
+from stockade.model.events import (
+    MAX_EVENT,
+    Event,
+    Notice,
+    Started,
+    Text,
+    Thinking,
+    ToolEnd,
+    ToolStart,
+    Truncated,
+    Unparsed,
+    encode,
+)
+from stockade.model.turn import FileAccess, Usage
+
+from stockade_claude.process import NOISE, OVERLONG
+
+_PIECE = 64 * 1024
+"""Characters of one delta: a long one is sent in pieces, because no event may be over `MAX_EVENT`."""
+
+_CLIPPED = 32 * 1024
+
+
+class Translator:
+    """The events of one turn. ``denied`` has the ids of calls that were refused through the SDK."""
+
+    def __init__(self, access: FileAccess, denied: dict[str, str]) -> None:
+        self._access = access
+        self._denied = denied
+        self._message = ""
+        self._offered: frozenset[str] | None = None
+        self._streamed: set[str] = set()
+        self._spoke = False
+        self._announced: set[str] = set()
+        self.native = ""
+        self.error = ""
+
+    def events(self, message: Message) -> Iterator[Event]:
+        """The events of one message, in order."""
+        match message:
+            case StreamEvent(parent_tool_use_id=None):
+                yield from self._delta(message.event)
+            case AssistantMessage():
+                yield from self._assistant(message)
+            case UserMessage():
+                yield from self._results(message)
+            case SystemMessage():
+                yield from self._system(message.subtype, message.data)
+            case ResultMessage():
+                yield from self._ending(message)
+
+    def _delta(self, event: dict[str, Any]) -> Iterator[Event]:
+        if event.get("type") == "message_start":
+            self._message = str(event.get("message", {}).get("id", ""))
+        elif event.get("type") == "content_block_delta":
+            delta = event.get("delta", {})
+            if text := delta.get("text"):
+                self._streamed.add(self._message)
+                yield from self._text(text)
+            elif thinking := delta.get("thinking"):
+                self._streamed.add(self._message)
+                yield from map(Thinking, _pieces(thinking))
+
+    def _text(self, text: str) -> Iterator[Event]:
+        self._spoke = True
+        yield from map(Text, _pieces(text))
+
+    def _assistant(self, message: AssistantMessage) -> Iterator[Event]:
+        if message.error is not None:
+            # Text that Claude Code wrote itself about a failed model call: it is the outcome's message.
+            self.error = message.error
+            return
+        # The deltas of this message came already; a whole text is sent only when it was not streamed (L67).
+        whole = message.message_id not in self._streamed and message.parent_tool_use_id is None
+        for block in message.content:
+            match block:
+                case TextBlock() if whole and block.text:
+                    yield from self._text(block.text)
+                case ThinkingBlock() if whole and block.thinking:
+                    yield from map(Thinking, _pieces(block.thinking))
+                case ToolUseBlock():
+                    if self._missing(block.name):
+                        self._announced.add(block.id)
+                        yield Notice(f"{block.name} is not allowed with file access {self._access}", "warning")
+                    yield from _fitting(ToolStart(block.id, block.name, block.input))
+
+    def _missing(self, tool: str) -> bool:
+        """Whether Claude Code did not offer it. A server's tools may come later than the list."""
+        return self._offered is not None and tool not in self._offered and not tool.startswith("mcp__")
+
+    def _results(self, message: UserMessage) -> Iterator[Event]:
+        for block in message.content if isinstance(message.content, list) else ():
+            if isinstance(block, ToolResultBlock):
+                if reason := self._denied.get(block.tool_use_id):
+                    self._announced.add(block.tool_use_id)
+                    yield Notice(reason, "warning")
+                yield from _fitting(ToolEnd(block.tool_use_id, _plain(block.content), bool(block.is_error)))
+
+    def _system(self, subtype: str, data: dict[str, Any]) -> Iterator[Event]:
+        match subtype:
+            case "init":
+                self.native = str(data.get("session_id", ""))
+                self._offered = frozenset(data["tools"]) if isinstance(data.get("tools"), list) else None
+                yield Started("claude", str(data.get("model", "")))
+                for server in data.get("mcp_servers", ()):
+                    if server.get("status") == "failed":
+                        yield Notice(f"The MCP server {server.get('name')} could not be reached", "warning")
+            case "api_retry":
+                reason = data.get("error_status") or "no connection"
+                attempt = f"attempt {data.get('attempt')} of {data.get('max_retries')}"
+                yield Notice(f"The model call failed ({reason}); it is tried again, {attempt}", "warning")
+            case "compact_boundary":
+                yield Notice("The conversation was compacted")
+            case _ if subtype == NOISE:
+                yield from map(Unparsed, _pieces(str(data["text"])))
+            case _ if subtype == OVERLONG:
+                yield Truncated(int(data["size"]), str(data["head"]))
+
+    def _ending(self, result: ResultMessage) -> Iterator[Event]:
+        self.native = result.session_id
+        for denial in result.permission_denials or ():
+            if denial.get("tool_use_id") not in self._announced:
+                yield Notice(f"{denial.get('tool_name')} was denied", "warning")
+        if not self._spoke and not result.is_error and result.result:
+            yield from self._text(result.result)
+
+
+def usage(result: ResultMessage) -> Usage:
+    """The tokens of the turn."""
+    counts = result.usage or {}
+    return Usage(
+        *(
+            int(counts.get(name) or 0)
+            for name in ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+        )
+    )
+
+
+def _plain(content: str | list[dict[str, Any]] | None) -> str:
+    if content is None or isinstance(content, str):
+        return content or ""
+    return "\n".join(
+        part["text"] if part.get("type") == "text" else f"[{part.get('type', 'content')}]" for part in content
+    )
+
+
+def _pieces(text: str) -> Iterator[str]:
+    return (text[start : start + _PIECE] for start in range(0, len(text), _PIECE))
+
+
+def _fitting(event: ToolStart | ToolEnd) -> Iterator[Event]:
+    """The event; one over `MAX_EVENT` as a `Truncated` and a clipped event, so that its id is not lost."""
+    whole = event.output if isinstance(event, ToolEnd) else json.dumps(event.input)
+    # A character takes twelve bytes there at most; `encode` gives the line of a Truncated for a long one.
+    if len(whole) < MAX_EVENT // 16 or encode(event).startswith(b'{"id"'):
+        yield event
+        return
+    yield Truncated(len(whole.encode(errors="replace")), whole[:1024])
+    if isinstance(event, ToolEnd):
+        yield ToolEnd(event.id, _clip(event.output), event.is_error)
+    else:
+        yield ToolStart(event.id, event.name, {"clipped": _clip(whole)})
+
+
+def _clip(text: str) -> str:
+    return f"{text[:_CLIPPED]}\n[{len(text) - _CLIPPED} more characters]" if len(text) > _CLIPPED else text
