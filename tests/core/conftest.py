@@ -1,0 +1,3 @@
+"""Fixtures of the kernel's tests."""
+
+from tests.support.toys import toys as toys
