@@ -47,7 +47,7 @@ class ModelRoute(Route):
 
     async def serve(self, stream: Stream, origin: Origin) -> None:
         if self._server is None:
-            self._server = web.Server(self._handle, access_log=None)
+            self._server = web.Server(self._handle, access_log=None, handler_cancellation=True)
         await StreamTransport(stream, origin).run(self._server())
 
     async def aclose(self) -> None:

@@ -35,11 +35,7 @@ class StreamTransport(asyncio.Transport):
         failure: BaseException | None = None
         try:
             await asyncio.wait({reader, writer}, return_when=asyncio.FIRST_COMPLETED)
-            if reader.done() and reader.exception() is None and not writer.done():
-                # The inside closed its half; the answer that is under way may still be wanted.
-                if not protocol.eof_received():
-                    self.close()
-                await asyncio.wait({writer})
+            # The inside's client is gone, or the server is done. HTTP clients do not close one half only.
             failure = next((t.exception() for t in (reader, writer) if t.done() and t.exception()), None)
         finally:
             self._closing = True
