@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
 import sys
 from typing import Any
 
@@ -50,6 +52,9 @@ def turn(way: str, request: dict[str, Any]) -> None:
         case "exit-3":
             print("no config\nbroken pipe of dreams", file=sys.stderr, flush=True)
             os._exit(3)
+        case "leaves-a-child":
+            subprocess.Popen(["cat", request["message"]["content"]])
+            os._exit(3)
         case "killed":
             os.kill(os.getpid(), 9)
         case "long":
@@ -82,7 +87,8 @@ def turn(way: str, request: dict[str, Any]) -> None:
         case "stubborn":
             delta("working")
             while True:
-                sys.stdin.readline() or __import__("signal").pause()
+                if not sys.stdin.readline():
+                    signal.pause()
         case _:
             delta("fine")
             result(request)

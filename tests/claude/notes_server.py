@@ -17,7 +17,11 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
     match method:
         case "initialize":
             version = params["protocolVersion"]
-            return {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": {"name": "n", "version": "1"}}
+            return {
+                "protocolVersion": version,
+                "capabilities": {"tools": {}},
+                "serverInfo": {"name": "n", "version": "1"},
+            }
         case "tools/list":
             return {"tools": [TOOL]}
         case "tools/call":
@@ -26,6 +30,10 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
             return {}
 
 
+if len(sys.argv) > 1:
+    # A gate: a named pipe. The server is not there until somebody has opened and closed it.
+    with open(sys.argv[1], encoding="utf-8") as gate:
+        gate.read()
 for line in sys.stdin:
     request = json.loads(line)
     if "id" in request:

@@ -1,7 +1,7 @@
 """A scripted model that speaks Anthropic Messages with streaming: exact answers for the engine's tests.
 
-A script is a list of replies. A reply is a list of blocks (``text``, ``thinking``, ``tool``), or one of
-``error``, ``hang``. The last reply repeats.
+A script is a list of replies. A reply is a list of blocks (``text``, ``thinking``, ``tool``), or a mapping with
+``error`` (an HTTP status), ``hang`` or ``broken`` (a stream that ends after one delta). The last reply repeats.
 """
 
 from __future__ import annotations
@@ -66,21 +66,36 @@ class ScriptedModel:
     async def answer(self, request: web.Request) -> web.StreamResponse:
         if not request.path.endswith("/v1/messages"):
             return web.json_response({"input_tokens": 10})
-        self.requests.append(await request.json())
+        self.requests.append(body := await request.json())
         self.headers.append(dict(request.headers))
         reply = self.script.pop(0) if len(self.script) > 1 else self.script[0]
         if isinstance(reply, dict) and "error" in reply:
-            body = {"type": "error", "error": {"type": reply.get("type", "api_error"), "message": reply["message"]}}
-            return web.json_response(body, status=reply["error"])
+            error = {"type": reply.get("type", "api_error"), "message": reply["message"]}
+            return web.json_response({"type": "error", "error": error}, status=reply["error"])
+        if not body.get("stream"):
+            assert isinstance(reply, list)
+            return web.json_response(self._whole(reply))
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
         await response.prepare(request)
-        blocks = reply if isinstance(reply, list) else [text("partial")]
+        blocks = reply if isinstance(reply, list) else [reply.get("broken", text("partial"))]
         for event in self._events(blocks):
             await response.write(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode())
-            if isinstance(reply, dict) and event["type"] == "content_block_delta":
+            if "broken" in reply and event["type"] == "content_block_delta":
+                await response.write(
+                    b'event: error\ndata: {"type": "error", "error": {"type": "overloaded_error"}}\n\n'
+                )
+                break
+            if "hang" in reply and event["type"] == "content_block_delta":
                 self.hanging.set()
                 await asyncio.Future()
         return response
+
+    def _whole(self, blocks: list[Block]) -> dict[str, Any]:
+        self._calls += 1
+        content = [{"type": "text", "text": "".join(block["pieces"])} for block in blocks]
+        message = {"id": f"msg_{self._calls}", "type": "message", "role": "assistant", "model": "claude-test"}
+        usage = {"input_tokens": 7, "output_tokens": 5}
+        return message | {"content": content, "stop_reason": "end_turn", "stop_sequence": None, "usage": usage}
 
     def _events(self, blocks: list[Block]) -> list[dict[str, Any]]:
         self._calls += 1

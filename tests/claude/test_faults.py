@@ -59,6 +59,16 @@ async def test_a_crash_is_a_failure_with_its_status(
     assert stderr in caught.value.hint
 
 
+async def test_a_child_that_holds_the_output_does_not_hold_the_turn(
+    open_session: Open, fake_cli: Fake, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    with pytest.raises(EngineFailed, match="exit status 3"):
+        await open_session(cli=fake_cli("leaves-a-child")).run(str(gate))
+    await asyncio.to_thread(gate.write_text, "the child may end")
+
+
 async def test_death_at_once_says_why(open_session: Open, fake_cli: Fake) -> None:
     with pytest.raises(EngineFailed) as caught:
         await open_session(cli=fake_cli("dead-at-once")).run()
@@ -71,6 +81,7 @@ async def test_an_executable_that_is_not_there_is_named(open_session: Open, tmp_
 
 
 @pytest.mark.requirement("F18")
+@pytest.mark.blocks_loop
 async def test_long_lines_pass_and_over_the_cap_the_stream_goes_on(open_session: Open, fake_cli: Fake) -> None:
     session = open_session(cli=fake_cli("long"))
     assert (await session.run()).status == "completed"
@@ -119,7 +130,7 @@ async def test_the_process_gets_exactly_the_given_environment(
     await session.run()
     inside = json.loads(session.text)
     assert "CANARY_OF_THE_HOST" not in inside
-    assert inside["ANTHROPIC_AUTH_TOKEN"] == "placeholder"  # noqa: S105
+    assert inside["ANTHROPIC_AUTH_TOKEN"] == "placeholder"
     assert inside["HOME"] == session.context.environment["HOME"]
     assert dict(os.environ) == before
 
@@ -130,7 +141,7 @@ async def test_a_process_that_died_between_turns_is_replaced(open_session: Open,
     assert (await session.run()).status == "completed"
     process = session.engine._process
     assert process is not None
-    await process._process.wait()
+    await process._exited.wait()
     assert (await session.run()).status == "completed"
     assert session.engine._process is not process
 

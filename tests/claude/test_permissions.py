@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +17,8 @@ from tests.claude.conftest import Session
 from tests.claude.scripted_model import ScriptedModel, text, tool
 
 Open = Callable[..., Session]
-SERVERS = {"my notes": {"command": sys.executable, "args": ["-I", str(Path(__file__).with_name("notes_server.py"))]}}
+NOTES: dict[str, Any] = {"command": sys.executable, "args": ["-I", str(Path(__file__).with_name("notes_server.py"))]}
+SERVERS = {"my notes": NOTES}
 LOOKUP = "mcp__my_notes__lookup"
 real = pytest.mark.needs("claude")
 
@@ -51,6 +55,21 @@ async def test_read_only_reads_and_uses_mcp_tools_and_neither_writes_nor_runs(
 
 
 @real
+@pytest.mark.requirement("F41")
+async def test_the_tools_of_a_late_server_are_in_the_first_model_call(
+    session: Session, model: ScriptedModel, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    model.play([text("done")])
+    late = NOTES | {"args": [*NOTES["args"], str(gate)]}
+    running = asyncio.ensure_future(session.run(mcp_servers={"late": late}))
+    await asyncio.to_thread(gate.write_text, "open")
+    assert (await running).status == "completed"
+    assert "mcp__late__lookup" in {offered["name"] for offered in model.requests[0]["tools"]}
+
+
+@real
 @pytest.mark.requirement("L30", "L64", "L25")
 async def test_workspace_write_writes_inside_and_is_refused_outside(
     session: Session, workspace: Path, model: ScriptedModel, tmp_path: Path
@@ -68,8 +87,9 @@ async def test_workspace_write_writes_inside_and_is_refused_outside(
         ],
         [text("done")],
     )
-    options = {"add_dirs": (str(tmp_path / "added"),), "mcp_servers": SERVERS}
-    assert (await session.run(file_access="workspace-write", **options)).status == "completed"
+    added = (str(tmp_path / "added"),)
+    outcome = await session.run(file_access="workspace-write", add_dirs=added, mcp_servers=SERVERS)
+    assert outcome.status == "completed"
     assert [end.is_error for _, end in session.calls.values()] == [False, False, True, True, False, False]
     assert (workspace / "in.txt").read_text() == "in"
     assert (workspace / "shell.txt").read_text() == "shell"
@@ -79,7 +99,7 @@ async def test_workspace_write_writes_inside_and_is_refused_outside(
 
 
 @real
-@pytest.mark.requirement("L37", "L65")
+@pytest.mark.requirement("L37", "L65", "F39")
 @pytest.mark.parametrize(("access", "tier"), [("full", 0), ("full", 2), ("workspace-write", 2)])
 async def test_full_and_tier_2_refuse_nothing_and_ask_nobody(
     open_session: Open, model: ScriptedModel, tmp_path: Path, access: FileAccess, tier: int

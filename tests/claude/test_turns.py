@@ -28,6 +28,14 @@ async def test_text_and_thinking_come_once_and_as_deltas(session: Session, model
     assert session.events[1:] == [Thinking("hm"), Thinking("m"), Text("Hel"), Text("lo")]
 
 
+@pytest.mark.requirement("L67")
+async def test_a_broken_stream_is_asked_again_and_its_text_not_repeated(session: Session, model: ScriptedModel) -> None:
+    model.play({"broken": text("Hel", "lo")}, [text("Hello")])
+    assert (await session.run()).status == "completed"
+    assert [request.get("stream") for request in model.requests] == [True, False]
+    assert session.of(Text) == [Text("Hel"), Text("lo")]
+
+
 @pytest.mark.requirement("L66", "L78", "L79")
 async def test_a_second_turn_uses_the_same_process_and_sends_only_its_message(
     session: Session, model: ScriptedModel

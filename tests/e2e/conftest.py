@@ -20,7 +20,7 @@ import pytest
 
 STOCKADE = [sys.executable, "-m", "stockade"]
 FOREIGN = ("ANTHROPIC_", "OPENAI_", "CODEX_", "CURSOR_", "CLAUDE", "STOCKADE_", "AWS_", "GOOGLE_")
-LIMIT = 90.0
+LIMIT = 50.0
 """Seconds that one command line may take on a busy machine."""
 
 

@@ -21,7 +21,6 @@ MAIN_JOB = (
 )  # fmt: skip
 
 BUSY = """
-    - text: "Working on it."
     - shell: "setsid sleep 600 & (sleep 601 &) ; echo busy > busy.txt; sleep 602"
     - text: "Never said."
 """
@@ -82,7 +81,6 @@ def test_a_terminal_gets_live_text_tool_lines_progress_and_a_last_line(
     stockade: CommandLine, terminal: Callable[..., Terminal]
 ) -> None:
     script = stockade.script("""
-        - text: "First words. "
         - write: {path: hello.txt, content: "hi"}
         - delay: 1.5
         - text: "Bad \\e[2J\\e]0;title\\a words."
@@ -207,7 +205,7 @@ def test_sigkill_of_the_command_ends_everything_and_one_reap_clears_the_registry
 
 
 def test_a_reader_that_went_away_ends_the_turn(stockade: CommandLine) -> None:
-    process = stockade.start(*busy(stockade))
+    process = stockade.start(*busy(stockade, "--json"))
     assert process.stdout is not None
     process.stdout.close()
     assert process.wait(LIMIT) == 128 + signal.SIGPIPE
@@ -255,8 +253,7 @@ def test_an_engine_that_is_not_installed_is_typed(stockade: CommandLine) -> None
 
 @pytest.mark.requirement("L35", "L85")
 def test_a_key_that_the_vendor_refuses_is_a_typed_failure(stockade: CommandLine) -> None:
-    script = stockade.script("- error: {status: 401}")
-    done = stockade("run", "--rehearse", script, "--json", "Hello")
+    done = stockade("run", "--rehearse", "refused", "--json", "Hello")
     assert done.returncode == 1
     assert events(done.stdout)[-1]["outcome"]["code"] == "auth"
     assert b"stockade: auth: " in done.stderr

@@ -52,7 +52,7 @@ class Vendor:
 @pytest.fixture
 async def vendor() -> AsyncIterator[Vendor]:
     fake = Vendor()
-    app = web.Application()
+    app = web.Application(client_max_size=2**30)
     app.router.add_route("*", "/{path:.*}", fake.handle)
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=1)
     await runner.setup()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import logging
 from typing import Any
 
 import aiohttp
 import pytest
 from aiohttp import web
+from pydantic import SecretStr
 
 from stockade_gateway.config import Upstream
 from stockade_gateway.route import ModelRoute
@@ -76,6 +78,151 @@ async def test_an_upstreams_status_and_body_are_kept(
         assert (said.status, await said.json(), said.headers["Retry-After"]) == (status, {"type": "error"}, "7")
 
 
+@pytest.mark.requirement("F81")
+async def test_a_silent_stream_gets_comments_at_event_boundaries_only(
+    vendor: Vendor, client: aiohttp.ClientSession
+) -> None:
+    whole = asyncio.Event()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        await response.write(b"data: half")
+        await whole.wait()
+        await response.write(b" and half\n\n")
+        await asyncio.Event().wait()
+        return response
+
+    vendor.answer = answer
+    served = ModelRoute({"anthropic": Upstream(base_url=vendor.url)}, ping_time=0.01)
+    async with serve_tcp(served, ORIGIN) as url, client.post(url + "/v1/messages", json=ask(stream=True)) as said:
+        assert await said.content.readexactly(10) == b"data: half"
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):  # ten times the silence that a ping would need
+                await said.content.readany()
+        whole.set()
+        wanted = b" and half\n\n: ping\n\n: ping\n\n"
+        assert await said.content.readexactly(len(wanted)) == wanted
+
+
+async def test_a_silent_answer_that_is_no_stream_gets_no_comments(
+    vendor: Vendor, client: aiohttp.ClientSession
+) -> None:
+    go = asyncio.Event()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        await response.prepare(request)
+        await response.write(b"{}\n\n")
+        await go.wait()
+        return response
+
+    vendor.answer = answer
+    served = ModelRoute({"anthropic": Upstream(base_url=vendor.url)}, ping_time=0.01)
+    async with serve_tcp(served, ORIGIN) as url, client.post(url + "/v1/messages", json=ask()) as said:
+        assert await said.content.readexactly(4) == b"{}\n\n"
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await said.content.readany()
+        go.set()
+        assert await said.content.read() == b""
+
+
+async def test_a_vendor_that_quotes_the_credential_does_not_get_it_into_the_sandbox(
+    vendor: Vendor, forwarding: str, client: aiohttp.ClientSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        headers = {"anthropic-note": f"key {CANARY}", "anthropic-organization-id": "org", "request-id": "r1"}
+        return web.json_response({"error": f"not valid: {CANARY}"}, status=401, headers=headers)
+
+    vendor.answer = answer
+    with caplog.at_level(logging.DEBUG):
+        async with client.post(forwarding + "/v1/messages", json=ask()) as said:
+            assert (said.status, await said.json()) == (401, {"error": "not valid: [credential]"})
+            assert said.headers["request-id"] == "r1"
+            assert not {"anthropic-note", "anthropic-organization-id"} & {n.lower() for n in said.headers}
+    assert CANARY not in caplog.text
+
+
+async def test_the_query_and_the_body_arrive_as_they_were_sent(
+    vendor: Vendor, forwarding: str, client: aiohttp.ClientSession
+) -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return web.json_response({})
+
+    vendor.answer = answer
+    body = b'{ "a": 1,  "a": "\\u00e9" , "big": "' + b"x" * 2_000_000 + b'"}'
+    async with client.post(forwarding + "/v1/messages?beta=true", data=io.BytesIO(body)) as said:
+        assert said.status == 200
+    assert vendor.seen[0].raw_path == "/v1/messages?beta=true"
+    assert vendor.bodies == [body]
+
+
+@pytest.mark.parametrize(
+    ("headers", "sent"),
+    [({"anthropic-version": "1"}, "x-api-key"), ({}, "Authorization")],
+)
+async def test_models_are_listed_in_the_callers_dialect(
+    vendor: Vendor, forwarding: str, headers: dict[str, str], sent: str
+) -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return web.json_response({"data": []})
+
+    vendor.answer = answer
+    async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {KEY}"}) as engine:
+        async with engine.get(forwarding + "/v1/models", headers=headers) as said:
+            assert said.status == 200
+    assert CANARY in vendor.seen[0].headers[sent]
+
+
+async def test_a_proxy_of_the_environment_is_not_used(
+    vendor: Vendor, forwarding: str, client: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return web.json_response({})
+
+    vendor.answer = answer
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    async with client.post(forwarding + "/v1/messages", json=ask()) as said:
+        assert said.status == 200
+
+
+async def test_a_caller_that_leaves_before_the_first_byte_cancels_the_upstreams_work(
+    vendor: Vendor, forwarding: str, client: aiohttp.ClientSession
+) -> None:
+    begun = asyncio.Event()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        begun.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    vendor.answer = answer
+    call = asyncio.ensure_future(client.post(forwarding + "/v1/messages", json=ask()))
+    await begun.wait()
+    call.cancel()
+    await vendor.gone.wait()
+
+
+async def test_more_calls_than_a_clients_usual_pool_run_at_once(vendor: Vendor, forwarding: str) -> None:
+    here = asyncio.Barrier(120)
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        await here.wait()
+        return web.json_response({})
+
+    vendor.answer = answer
+    connector = aiohttp.TCPConnector(limit=0)
+
+    async def call(engine: aiohttp.ClientSession) -> int:
+        async with engine.post(forwarding + "/v1/messages", json=ask()) as said:
+            return said.status
+
+    async with aiohttp.ClientSession(headers={"x-api-key": KEY}, connector=connector) as engine:
+        assert await asyncio.gather(*(call(engine) for _ in range(120))) == [200] * 120
+
+
 async def test_a_redirect_is_not_followed(vendor: Vendor, forwarding: str, client: aiohttp.ClientSession) -> None:
     async def answer(request: web.Request) -> web.StreamResponse:
         raise web.HTTPTemporaryRedirect(vendor.url + "/elsewhere")
@@ -124,8 +271,6 @@ async def test_an_upstream_that_breaks_off_is_no_clean_end(
 async def test_an_upstream_out_of_reach_is_a_502_in_the_callers_dialect_without_secrets(
     client: aiohttp.ClientSession, caplog: pytest.LogCaptureFixture, dialect: str, path: str
 ) -> None:
-    from pydantic import SecretStr
-
     nowhere = {dialect: Upstream(base_url="http://127.0.0.1:1", key=SecretStr(CANARY))}
     with caplog.at_level(logging.DEBUG):
         async with serve_tcp(ModelRoute(nowhere), ORIGIN) as url, client.post(url + path, json=ask()) as said:

@@ -55,5 +55,7 @@ def _find(folders: Sequence[str]) -> dict[int, str]:
         with contextlib.suppress(OSError):
             environ = (entry / "environ").read_bytes()
             if any(folder.encode() in environ for folder in folders):
-                found[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+                found[int(entry.name)] = (
+                    (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+                )
     return found

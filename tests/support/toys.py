@@ -51,11 +51,11 @@ class Toys:
         self.modules(modules or {}, site)
         return folder
 
-    def hooks(self, name: str, source: str, **more: str) -> None:
+    def hooks(self, name: str, source: str) -> None:
         """A distribution ``toy-NAME`` with one hook module."""
         module = f"toy_{name.replace('-', '_')}"
         source = "from stockade import hookimpl\n" + textwrap.dedent(source)
-        self.dist(f"toy-{name}", {"stockade.plugins": {name: module}}, modules={module: source}, **more)
+        self.dist(f"toy-{name}", {"stockade.plugins": {name: module}}, modules={module: source})
 
     def modules(self, modules: Mapping[str, str], site: Path | None = None) -> None:
         """Modules beside the distributions."""

@@ -149,3 +149,9 @@ def test_a_broken_plugin_breaks_no_command_of_the_kernel(make_plugin: Any, capsy
     err = capsys.readouterr().err
     assert "Did you mean 'stockade run'?" in err
     assert "plugin_broken" in err
+
+
+def test_a_full_disk_is_no_bug_of_ours(command: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    command.run = raising(OSError(28, "No space left on device"))
+    assert app.main(["toy"]) == 1
+    assert capsys.readouterr().err.startswith("stockade: io: [Errno 28] No space left on device\n")

@@ -182,6 +182,11 @@ def test_a_tool_without_a_telling_argument_shows_them_all() -> None:
     assert tool_line("Bash", {"command": "x" * 500}, 40) == "Bash " + "x" * 34 + "…"
 
 
+def test_paths_are_shown_as_seen_from_the_workspace() -> None:
+    assert tool_line("Write", {"file_path": "/w/demo/a.txt"}, 40, "/w/demo") == "Write a.txt"
+    assert tool_line("Write", {"file_path": "/other/a.txt"}, 40, "/w/demo") == "Write /other/a.txt"
+
+
 def test_a_cancelled_turn_has_a_summary() -> None:
     assert summary(Outcome("cancelled", code="cancelled")) == "■ cancelled in 0.0 s, 0 tokens in, 0 out"
 

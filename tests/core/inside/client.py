@@ -41,9 +41,13 @@ class Client:
 
     async def exec(self, *argv: str, stdin: bytes = b"", **args: Any) -> Done:
         stream = await self.open_exec(*argv, **args)
-        await stream.send(stdin)
-        await stream.send_end()
-        return await collect(stream)
+
+        async def feed() -> None:
+            await stream.send(stdin)
+            await stream.send_end()
+
+        done, _ = await asyncio.gather(collect(stream), feed())
+        return done
 
     async def text(self, *argv: str, **args: Any) -> str:
         return (await self.exec(*argv, **args)).stdout.decode()
@@ -111,8 +115,10 @@ async def until(condition: Callable[[], object], what: str, seconds: float = 20)
     """Wait until ``condition`` holds."""
     try:
         async with asyncio.timeout(seconds):
-            while not await asyncio.to_thread(condition):
-                await asyncio.sleep(0)
+            while True:
+                # In a thread, so that the loop goes on: what is waited for is outside this process.
+                if await asyncio.to_thread(condition):
+                    return
     except TimeoutError:
         raise AssertionError(f"not within {seconds} s: {what}") from None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -152,6 +153,13 @@ async def test_many_events_keep_their_order(client: Client) -> None:
     assert [event["text"] for event in texts] == [str(number) for number in range(20_000)]
 
 
+@pytest.mark.requirement("F18")
+async def test_an_event_over_the_cap_crosses_truncated_and_the_turn_goes_on(client: Client) -> None:
+    long, short, ended = await client.turn({"shout": 2 * 1024 * 1024, "say": "after"})
+    assert (long["kind"], long["size"] > 2 * 1024 * 1024) == ("truncated", True)
+    assert (short["text"], ended["outcome"]["status"]) == ("after", "completed")
+
+
 async def test_a_message_of_two_mebibytes_arrives_whole(client: Client) -> None:
     message = json.dumps({"say": "x", "give": "é" * (1024 * 1024)}, ensure_ascii=False).encode()
     assert "not an Outcome" in (await client.outcome(message))["message"]
@@ -198,6 +206,15 @@ async def test_an_engine_that_ignores_everything_is_cancelled_all_the_same(clien
     assert await client.control("cancel", turn="mine") == {"cancelled": True}
     assert (await events(stream))[-1]["outcome"]["status"] == "cancelled"
     assert (await client.outcome({"say": "next"}))["status"] == "completed"
+
+
+async def test_a_turn_whose_engine_is_still_being_imported_can_be_cancelled(inside: Inside) -> None:
+    os.mkfifo(inside.workspace / "gate")
+    stream = await inside.client.open_turn({"say": "never"}, entry="slow_engine:Slow", turn="mine")
+    with (inside.workspace / "gate").open("w"):  # opens when the import has begun, which never ends
+        assert await inside.client.control("cancel", turn="mine") == {"cancelled": True}
+        assert [event["kind"] for event in await events(stream)] == ["ended"]
+        assert (await inside.client.outcome({"say": "next"}))["status"] == "completed"
 
 
 @pytest.mark.requirement("L73")

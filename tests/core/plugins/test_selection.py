@@ -34,7 +34,7 @@ def test_names_are_a_json_list_or_have_commas(value: object) -> None:
     assert parse_names(value) == ("a", "b")
 
 
-@pytest.mark.parametrize("value", ['["a"', "[1]", 5, {"a": 1}, [1]])
+@pytest.mark.parametrize("value", ['["sec', "[17]", 5, {"a": 1}, [1]])
 def test_other_values_are_refused_without_being_repeated(value: object) -> None:
     with pytest.raises(ValueError, match="list of names") as caught:
         parse_names(value)
@@ -46,7 +46,7 @@ def test_the_light_reader_and_the_settings_agree(tmp_path: Path, monkeypatch: py
     (tmp_path / "stockade.toml").write_text('plugins = ["a", "b"]\nplugins_disabled = ["c"]\n')
     monkeypatch.setenv("STOCKADE_PLUGINS_DISABLED", '["d"]')
     light, full = read_selection(), Settings.load().selection
-    assert (light.allow, light.deny) == (full.allow, full.deny) == ({"a", "b"}, {"d"})
+    assert (light.allow, light.deny) == (full.allow, full.deny) == (frozenset("ab"), frozenset("d"))
 
 
 def test_a_list_that_is_wrong_names_its_source(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ is called. (click alone would cost 4.5 x.)
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from collections.abc import Sequence
 
@@ -27,7 +26,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
 RAW = frozenset({"sandbox"})
 """Commands that parse their own arguments."""
 
-BROKEN_PIPE = 128 + signal.SIGPIPE
+INTERRUPTED = 128 + 2
+"""Exit status after SIGINT. Numbers, because the import of ``signal`` takes a tenth of the budget."""
+BROKEN_PIPE = 128 + 13
 """Exit status when the reader of our output went away (``| head``), as for any program."""
 
 _USAGE = "usage: stockade [--help] [--version] COMMAND ..."
@@ -45,11 +46,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except StockadeError as error:
         return _report(error.code, error.message, error.hint, error.exit_code)
     except KeyboardInterrupt:
-        return 128 + signal.SIGINT
+        return INTERRUPTED
     except BrokenPipeError:
         # What is still buffered cannot be written; without this, Python says so once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return BROKEN_PIPE
+    except OSError as error:
+        return _report("io", str(error), "Check what it names: its permissions, and the free space.", 1)
     except Exception as error:
         hint = "This is a bug in Stockade. Set STOCKADE_DEBUG=1 to see where it comes from, and report it."
         return _report("internal", f"{type(error).__name__}: {error}", hint, 1)

@@ -6,9 +6,8 @@ import asyncio
 import logging
 import os
 import signal
-import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -49,8 +48,9 @@ class Interrupts:
         if self.signum:
             os._exit(128 + signum)
         self.signum = signum
-        if sys.stderr.isatty():
-            os.write(2, b"\r\x1b[KStopping. Once more to leave at once.\n")
+        if os.isatty(2):
+            with suppress(OSError):  # the terminal may be what went away
+                os.write(2, b"\r\x1b[KStopping. Once more to leave at once.\n")
         if self._ask is None:
             self._task.cancel()
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import threading
 from collections import deque
@@ -72,11 +73,12 @@ class Output:
                     self._changed.wait()
                 data = b"".join(self._queue)
                 self._queue.clear()
-            error = None
+            error: OSError | None = None
             try:
                 _write_all(self._fd, data)
             except OSError as failure:
-                error = failure
+                # A terminal that was closed says EIO; it is a reader that went away, as of a pipe.
+                error = BrokenPipeError(*failure.args) if failure.errno == errno.EIO else failure
             with self._changed:
                 self._waiting -= len(data)
                 self._error = error

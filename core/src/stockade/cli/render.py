@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -91,11 +90,20 @@ class Human(Renderer):
     """
 
     def __init__(
-        self, text: Output, side: Output, errors: Output, *, styled: bool, width: int, progress: Progress
+        self,
+        text: Output,
+        side: Output,
+        errors: Output,
+        *,
+        styled: bool,
+        width: int,
+        progress: Progress,
+        base: str = "",
     ) -> None:
         self._text, self._side, self._errors = text, side, errors
         self._styled, self._width = styled, width
         self._progress = progress
+        self._base = base
         self._tools: dict[str, str] = {}
 
     async def event(self, event: Event) -> None:
@@ -108,7 +116,7 @@ class Human(Renderer):
                 self._progress.label = "thinking"
             case ToolStart(id=id, name=name, input=given):
                 self._tools[id] = name
-                await self._line(f"→ {tool_line(name, given, self._width - 2)}", DIM)
+                await self._line(f"→ {tool_line(name, given, self._width - 2, self._base)}", DIM)
                 self._progress.label = f"running {one_line(name, 40)}"
             case ToolEnd(id=id, output=output, is_error=is_error):
                 name = self._tools.pop(id, "tool")
@@ -163,9 +171,9 @@ class Human(Renderer):
             await self._text.write(b"\n")
 
 
-def make_renderer(*, as_json: bool) -> Renderer:
+def make_renderer(*, as_json: bool, workspace: str = "") -> Renderer:
     """The renderer for this process's standard output and error. Needs a running event loop."""
-    terminal, err_terminal = sys.stdout.isatty(), sys.stderr.isatty()
+    terminal, err_terminal = os.isatty(1), os.isatty(2)
     out = Output(1)
     errors = out if terminal and err_terminal and not as_json else Output(2)
     if as_json:
@@ -175,23 +183,23 @@ def make_renderer(*, as_json: bool) -> Renderer:
     width = terminal_width(1 if terminal else 2)
     progress = Progress(side, shares_line=terminal, draws=drawn)
     styled = drawn and not os.environ.get("NO_COLOR")
-    return Human(out, side, errors, styled=styled, width=width, progress=progress)
+    return Human(out, side, errors, styled=styled, width=width, progress=progress, base=workspace)
 
 
 def terminal_width(fd: int) -> int:
-    """Columns of the terminal at ``fd``; 120 for what is not one."""
+    """Columns of the terminal at ``fd``; 120 for what is not one, or does not know."""
     try:
-        return max(os.get_terminal_size(fd).columns, 20)
+        return max(os.get_terminal_size(fd).columns or 120, 20)
     except OSError:
         return 120
 
 
-def tool_line(name: str, given: Mapping[str, Any], width: int) -> str:
-    """One line that tells a tool call: its name and its most telling argument."""
+def tool_line(name: str, given: Mapping[str, Any], width: int, base: str = "") -> str:
+    """One line that tells a tool call: its name and its most telling argument, paths as seen from ``base``."""
     telling = next((given[key] for key in _TELLING if isinstance(given.get(key), str)), None)
     if telling is None:
         telling = json.dumps(given, ensure_ascii=False, default=str) if given else ""
-    return one_line(f"{name} {telling}", width)
+    return one_line(f"{name} {telling.replace(base.rstrip('/') + '/', '') if base else telling}", width)
 
 
 def failure_text(outcome: Outcome) -> str:

@@ -132,7 +132,7 @@ async def _converse(
 
         opener = Kernel.open
     overrides: dict[str, Any] = {} if args.rehearse is None else {"rehearse": args.rehearse}
-    renderer = make_renderer(as_json=args.json)
+    renderer = make_renderer(as_json=args.json, workspace=str(workspace or ""))
     show_logs(renderer.note)
     try:
         if created:

@@ -111,9 +111,7 @@ async def _send_result(
 class _Exec:
     """One running command."""
 
-    def __init__(
-        self, stream: MuxStream, request: ExecRequest, scope: str, process: subprocess.Popen[bytes]
-    ) -> None:
+    def __init__(self, stream: MuxStream, request: ExecRequest, scope: str, process: subprocess.Popen[bytes]) -> None:
         self._stream = stream
         self._request = request
         self._find = tree.scope_finder(scope, proc.read(process.pid))

@@ -18,7 +18,8 @@ from stockade.wire.mux import Mux, MuxStream
 
 CANCEL = 15.0
 """Seconds after which ``cancel`` and ``close_session`` answer although the turn has not ended."""
-MAX_CONTROL = 64 * 1024
+SHUTDOWN = 1.0
+"""Seconds that running turns have to end when the sandbox is asked to."""
 
 log = logging.getLogger("stockade.inside")
 
@@ -52,7 +53,12 @@ class Host:
             await stream.reset("unsupported", f"this sandbox has no {stream.kind!r} streams")
 
     async def aclose(self) -> None:
-        """Close the engines; processes that are left die with the program."""
+        """Cancel the turns and close the engines, each bounded; processes that are left die with the program."""
+        turns = list(self._turns.values())
+        for turn in turns:
+            turn.cancelled.set()
+        if turns:
+            await asyncio.wait([asyncio.create_task(turn.ended.wait()) for turn in turns], timeout=SHUTDOWN)
         await self._sessions.aclose()
 
     async def _turn(self, stream: MuxStream) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import stat
 import sys
@@ -15,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from stockade.inside.init import supervise
-from stockade.inside.options import USAGE, BadOptions, Options, parse
+from stockade.inside.options import DEFAULT_WORKSPACE, USAGE, BadOptions, Options, parse
 
 EXIT_USAGE = 2
 EXIT_BOOT = 3
@@ -31,6 +32,8 @@ def main(argv: Sequence[str]) -> int:
     except BadOptions as error:
         print(f"stockade sandbox: {error}\n\n{USAGE}", end="", file=sys.stderr)
         return EXIT_USAGE
+    # PID 1 has no default actions: without a handler it could not be ended while it waits for a kernel (F11).
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         descriptors = take_descriptors(options)
         prepare(options)
@@ -113,10 +116,12 @@ def _remove_stale(path: Path) -> None:
 def prepare(options: Options) -> None:
     """Directories, environment and working directory.
 
-    HOME and every other place to write move under the state dir, whatever the image says (L22, L23). The
-    workspace must exist: this program knows no other path than its own (L24), and works in it (L25).
+    HOME and every other place to write move under the state dir, whatever the image says (L22, L23). This
+    program knows no other workspace than its own (L24) and works in it (L25); one that was named must exist.
     """
     state = options.state_dir
+    if options.workspace == state / DEFAULT_WORKSPACE:
+        options.workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
     places = {
         "HOME": state / "home",
         "TMPDIR": state / "tmp",

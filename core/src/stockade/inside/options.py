@@ -25,6 +25,10 @@ The program that runs inside a sandbox. Drivers start it; it serves one kernel a
 """
 
 
+DEFAULT_WORKSPACE = "workspace"
+"""Within the state dir."""
+
+
 class BadOptions(ValueError):
     """A flag is wrong; the message says which."""
 
@@ -88,5 +92,5 @@ def parse(argv: Sequence[str]) -> Options:
     if not values.get("lease", 1) > 0:
         raise BadOptions("--lease must be over 0 seconds")
     values["state_dir"] = values["state_dir"].absolute()
-    values["workspace"] = values.get("workspace", values["state_dir"] / "workspace").absolute()
+    values["workspace"] = values.get("workspace", values["state_dir"] / DEFAULT_WORKSPACE).absolute()
     return Options(**values)

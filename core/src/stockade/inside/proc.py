@@ -23,7 +23,7 @@ def read(pid: int) -> Process | None:
         with open(f"/proc/{pid}/stat", "rb") as file:
             # The name in brackets may itself hold brackets and spaces.
             fields = file.read().rpartition(b")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
         return None
     if fields[0] in (b"Z", b"X"):
         return None

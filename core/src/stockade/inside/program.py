@@ -28,9 +28,7 @@ log = logging.getLogger("stockade.inside")
 
 def run(options: Options, descriptors: Sequence[int]) -> int:
     """Serve until the end; the exit code."""
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     return asyncio.run(_serve(options, descriptors))
 
 

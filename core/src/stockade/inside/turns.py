@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +22,7 @@ MAX_MESSAGE = 64 * 1024 * 1024
 HIGH_WATER = 128 * 1024
 """Bytes of events waiting for the kernel at which `Outbox.emit` waits."""
 INTERRUPT = 2.0
-"""Seconds that an engine has to interrupt itself, and then to return."""
+"""Seconds that an engine has to interrupt itself and to return. All of a cancellation takes less than 8."""
 
 log = logging.getLogger("stockade.inside")
 
@@ -151,19 +152,19 @@ class RunningTurn:
     async def _outcome(self, stream: MuxStream, mux: Mux, loader: Loader, outbox: Outbox) -> Outcome:
         try:
             message = await _message(stream)
-            engine_class = await loader.load(self.request.entry)
         except TurnFailed as error:
             return _failed(error)
         if not await _acquire(self.session.lock, self.cancelled):
             return _CANCELLED
         try:
-            work = asyncio.create_task(self._work(engine_class, message, mux, outbox))
+            work = asyncio.create_task(self._work(message, mux, loader, outbox))
             return await self._watch(work)
         finally:
             self.session.lock.release()
 
-    async def _work(self, engine_class: type[Any], message: str, mux: Mux, outbox: Outbox) -> Outcome:
+    async def _work(self, message: str, mux: Mux, loader: Loader, outbox: Outbox) -> Outcome:
         request, session = self.request, self.session
+        engine_class = await loader.load(request.entry)
         endpoints = await session.endpoints(mux, request.routes)
         engine, resume = await session.ensure_engine(engine_class, session.home(request.engine, request.home))
         turn = Turn(
@@ -211,18 +212,19 @@ class RunningTurn:
         """Ask the engine, then end its processes, then end the task: each bounded (L61)."""
         engine = self.session.engine
         if engine is not None:
+            limit = time.monotonic() + INTERRUPT
             try:
                 async with asyncio.timeout(INTERRUPT):
                     await engine.interrupt()
             except Exception:
                 log.warning("the engine could not be interrupted", exc_info=True)
-            await asyncio.wait({work}, timeout=INTERRUPT)
+            await asyncio.wait({work}, timeout=max(0.0, limit - time.monotonic()))
         await self.session.kill(grace=0.5)
         if not work.done():
-            await asyncio.wait({work}, timeout=0.5)
+            await asyncio.wait({work}, timeout=0.5 if engine is not None else 0)
         if not work.done():
             work.cancel()
-            await asyncio.wait({work}, timeout=INTERRUPT)
+            await asyncio.wait({work}, timeout=1)
         await self.session.drop_engine()
         if not work.done() or work.cancelled() or work.exception() is not None:
             return _CANCELLED

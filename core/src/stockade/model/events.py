@@ -109,10 +109,14 @@ Event = Started | Text | Thinking | ToolStart | ToolEnd | Notice | Unparsed | Tr
 
 def encode(event: Event) -> bytes:
     """One line of JSON with its newline; over `MAX_EVENT` bytes the line of a `Truncated` instead."""
-    line = json.dumps(_plain(event), ensure_ascii=True, separators=(",", ":")).encode()
+    line = _dump(_plain(event)).encode()
     if len(line) > MAX_EVENT:
-        line = json.dumps(_plain(Truncated(len(line), line[:1024].decode())), separators=(",", ":")).encode()
+        line = _dump(_plain(Truncated(len(line), line[:1024].decode()))).encode()
     return line + b"\n"
+
+
+# `json.dumps` with separators makes a new encoder for each call, which costs as much as the rest of an event.
+_dump = json.JSONEncoder(ensure_ascii=True, separators=(",", ":")).encode
 
 
 def _plain(event: Event) -> dict[str, Any]:

@@ -77,7 +77,7 @@ def only(found: Sequence[EntryPoint]) -> None:
         first = found[0]
         offers = " and ".join(f"{entry.dist} {entry.version} ({entry.value})" for entry in found)
         raise PluginAmbiguous(
-            f"{first.kind} {first.name!r} is offered by {offers}",
+            f"{_label(first.kind)} {first.name!r} is offered by {offers}",
             plugin=first.name,
             hint="Uninstall one of them, or name its distribution in STOCKADE_PLUGINS_DISABLED: " + found[-1].dist,
         )
@@ -91,7 +91,7 @@ def load_entry(entry: EntryPoint) -> LoadedPlugin:
         raise
     except BaseException as error:  # a plugin may call sys.exit or fail an assertion while it is imported
         raise PluginBroken(
-            f"{entry.kind} {entry} cannot be imported from {entry.value!r}: {type(error).__name__}: {error}",
+            f"{_label(entry.kind)} {entry} cannot be imported from {entry.value!r}: {type(error).__name__}: {error}",
             plugin=entry.name,
             hint=_repair(entry),
         ) from error
@@ -153,12 +153,16 @@ def _check_version(entry: EntryPoint, version: object, ours: tuple[int, int]) ->
         )
 
 
+def _label(kind: str) -> str:
+    return "hook module" if kind == "hooks" else kind
+
+
 def _repair(entry: EntryPoint) -> str:
     return f"Reinstall or upgrade {entry.dist}, or name {entry.name!r} in STOCKADE_PLUGINS_DISABLED."
 
 
 def _not_found(kind: str, name: str, installed: Sequence[EntryPoint], selection: Selection) -> Never:
-    label = "hook module" if kind == "hooks" else kind
+    label = _label(kind)
     for entry in installed:
         if entry.name == name:
             setting = selection.blocked_by(entry)

@@ -85,10 +85,11 @@ class StreamChannel(Channel):
     async def aclose(self) -> None:
         """See `Channel.aclose`."""
         self._end()
-        if self._sink is not None:
-            self._sink.abort()
-        if self._source is not None:
-            self._source.close()  # of a socket the same transport, for which it means nothing more
+        source, sink, self._source, self._sink = self._source, self._sink, None, None
+        if sink is not None and not sink.is_closing():
+            sink.abort()
+        if source is not None:
+            source.close()  # for a socket the same transport: closing it twice is nothing
 
     # -- called by the transports ---------------------------------------------------------------------
 

@@ -25,11 +25,26 @@ class Upstream(BaseModel):
     @field_validator("base_url")
     @classmethod
     def _url(cls, value: str) -> str:
-        parts = urlsplit(value)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment or "@" in value:
-            raise ValueError("give http(s)://HOST[/PATH], without credentials, query or fragment")
+        wanted = "give http(s)://HOST[:PORT][/PATH], without credentials, query or fragment"
+        try:
+            parts = urlsplit(value)
+            parts.port  # noqa: B018 - read for its check; the message would repeat the value
+        except ValueError:
+            raise ValueError(wanted) from None
+        clean = value.isascii() and value.isprintable() and not any(mark in value for mark in " @?#\\")
+        if not clean or parts.scheme not in ("http", "https") or not parts.hostname or ".." in parts.path.split("/"):
+            raise ValueError(wanted)
         # Vendors' SDKs take OpenAI's base with /v1 and Anthropic's without: both mean the same here.
         return value.rstrip("/").removesuffix("/v1")
+
+    @field_validator("key")
+    @classmethod
+    def _header(cls, value: SecretStr | None) -> SecretStr | None:
+        secret = value.get_secret_value().strip() if value else ""
+        if not secret.isascii() or not secret.isprintable():
+            # Found here, because an HTTP library's own complaint might show the value.
+            raise ValueError("a key is one line of printable ASCII")
+        return SecretStr(secret) if secret else None
 
 
 class Options(BaseModel):
@@ -44,8 +59,9 @@ class Options(BaseModel):
 def upstreams(options: Mapping[str, Any], host: Mapping[str, str]) -> dict[str, Upstream]:
     """The configured upstreams by dialect. Raises `SettingsError`; never repeats a value.
 
-    Settings win over the vendors' own variables; a base URL without a key counts as configured, since
-    a company's gateway may need none.
+    Settings win over the vendors' own variables, and the two are never mixed: a ``stockade.toml`` that
+    came with somebody's repository must not be able to send the operator's key elsewhere. A base URL
+    without a key counts as configured, since a company's gateway may need none.
     """
     try:
         chosen = Options.model_validate(dict(options))

@@ -16,20 +16,39 @@ PATHS = {
 _ANTHROPIC = {
     400: "invalid_request_error",
     401: "authentication_error",
+    402: "billing_error",
     403: "permission_error",
     404: "not_found_error",
     413: "request_too_large",
     429: "rate_limit_error",
+    504: "timeout_error",
     529: "overloaded_error",
 }
-_OPENAI = {401: "invalid_api_key", 404: "not_found", 413: "request_too_large", 429: "rate_limit_exceeded"}
+_OPENAI = {
+    401: "invalid_api_key",
+    402: "insufficient_quota",
+    404: "not_found",
+    413: "request_too_large",
+    429: "rate_limit_exceeded",
+}
+
+
+def path_of(request: web.BaseRequest) -> str:
+    """The path as the caller wrote it. Nothing is decoded: what needs decoding is not one of `PATHS`."""
+    return request.raw_path.partition("?")[0]
 
 
 def dialect_of(request: web.BaseRequest) -> str | None:
     """The dialect of a model's path, else ``None``."""
-    if request.path == "/v1/models" and request.method == "GET":
+    path = path_of(request)
+    if path == "/v1/models" and request.method == "GET":
         return "anthropic" if "anthropic-version" in request.headers or "x-api-key" in request.headers else "openai"
-    return PATHS.get((request.method, request.path))
+    return PATHS.get((request.method, path))
+
+
+def dialect_for_errors(request: web.BaseRequest) -> str:
+    """The dialect to refuse a caller in, also when the path is none of the model's."""
+    return dialect_of(request) or ("openai" if path_of(request).startswith("/v1/responses") else "anthropic")
 
 
 def error_body(dialect: str, status: int, message: str) -> dict[str, object]:
@@ -42,6 +61,5 @@ def error_body(dialect: str, status: int, message: str) -> dict[str, object]:
 
 def error(dialect: str, status: int, message: str) -> web.Response:
     """A whole error response."""
-    return web.Response(
-        status=status, body=json.dumps(error_body(dialect, status, message)), content_type="application/json"
-    )
+    body = json.dumps(error_body(dialect, status, message))
+    return web.Response(status=status, body=body, content_type="application/json")

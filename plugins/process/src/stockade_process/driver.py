@@ -17,7 +17,6 @@ from stockade.model.finding import Finding
 from stockade.model.isolation import Isolation
 from stockade.model.spec import SandboxSpec
 from stockade.wire.channels import StreamChannel
-
 from stockade_process import reap
 from stockade_process.namespaces import Probe, probe, wrapper
 from stockade_process.sandbox import ProcessSandbox
@@ -147,7 +146,7 @@ def _command() -> list[str]:
 
 def _start(spec: SandboxSpec, command: list[str]) -> tuple[subprocess.Popen[bytes], socket.socket, Any]:
     """Start the process, without a wait in between so that nothing is left over; our end and the log's path."""
-    reap.mark(spec.run_dir, spec.id)
+    spec.run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     log_file = spec.run_dir / "log"
     ours, theirs = socket.socketpair()
     try:

@@ -15,9 +15,6 @@ from pathlib import Path
 from stockade.inside import proc, tree
 from stockade.inside.proc import Process
 
-MARKER = "stockade-process.id"
-"""File in a run directory that says which sandbox of this driver it belongs to."""
-
 ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 
 
@@ -66,18 +63,3 @@ async def end(sandbox: str, *, grace: float) -> list[Process]:
     """
     await tree.end(lambda: find(sandbox, tops=False), grace=grace)
     return await tree.end(lambda: find(sandbox), grace=grace)
-
-
-def mark(run_dir: Path, sandbox: str) -> None:
-    """Make the run directory, closed to others, and mark it as this sandbox's. Raises `OSError`."""
-    run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    (run_dir / MARKER).write_text(sandbox)
-
-
-def is_marked(run_dir: Path, sandbox: str, home: Path) -> bool:
-    """Whether the directory lies under the state root and carries this sandbox's mark."""
-    try:
-        inside = run_dir.resolve(strict=True).is_relative_to(home.resolve(strict=True))
-        return inside and (run_dir / MARKER).read_text() == sandbox
-    except OSError:
-        return False

@@ -19,7 +19,6 @@ from stockade.errors import DestroyFailed
 from stockade.inside import proc
 from stockade.inside.init import EXIT_DEADLINE, EXIT_HANGUP, EXIT_PROTOCOL, EXIT_SILENCE
 from stockade.model.isolation import Isolation
-
 from stockade_process import reap
 
 log = logging.getLogger("stockade.process")

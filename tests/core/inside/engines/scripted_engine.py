@@ -52,6 +52,9 @@ class Scripted(Engine):
         for text in [value] if isinstance(value, str) else value:
             await emit(Text(text))
 
+    async def do_shout(self, value: int, turn: Turn, emit: Emitter) -> None:
+        await emit(Text("A" * value))
+
     async def do_count(self, value: int, turn: Turn, emit: Emitter) -> None:
         for number in range(value):
             await emit(Text(str(number)))
@@ -104,7 +107,7 @@ class Scripted(Engine):
         async def fail() -> None:
             raise RuntimeError("stray rejection")
 
-        asyncio.ensure_future(fail())
+        self.stray = asyncio.ensure_future(fail())
         asyncio.get_running_loop().call_soon(lambda: 1 / 0)
         await asyncio.sleep(0)
 
@@ -112,8 +115,9 @@ class Scripted(Engine):
         subprocess.Popen(["sh", "-c", value], env=dict(self.context.environment))
 
     async def do_await_file(self, value: str, turn: Turn, emit: Emitter) -> None:
-        while not (self.context.workspace / value).exists():
-            await asyncio.sleep(0.01)
+        while True:
+            if await asyncio.to_thread((self.context.workspace / value).exists):
+                return
 
     async def do_until_interrupted(self, value: Any, turn: Turn, emit: Emitter) -> Outcome:
         await emit(Text("waiting"))
@@ -124,7 +128,7 @@ class Scripted(Engine):
         await emit(Text("waiting"))
         while True:
             try:
-                await asyncio.sleep(3600)
+                await asyncio.Event().wait()
             except asyncio.CancelledError:
                 await emit(Text("not me"))
 

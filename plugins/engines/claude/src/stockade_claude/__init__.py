@@ -1,1 +1,1 @@
-"""The Claude engine: Claude Code, driven through claude-agent-sdk. Entry point ``stockade_claude.engine:ClaudeEngine``."""
+"""The Claude engine: Claude Code, driven through claude-agent-sdk. It is `stockade_claude.engine:ClaudeEngine`."""

@@ -10,13 +10,13 @@ import json
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 
 from stockade.contracts.engine import EngineContext
 from stockade.errors import EngineFailed
 from stockade.model.turn import Endpoint, Turn
-
 from stockade_claude.permissions import Permissions
 
 CLI_VARIABLE = "STOCKADE_CLAUDE_CLI"
@@ -52,6 +52,9 @@ class Launch:
     argv: tuple[str, ...]
     environment: tuple[tuple[str, str], ...]
     cwd: Path
+    servers: str
+    servers_file: Path
+    """The MCP servers go through a file that is there during the start only: they may hold secrets (F34)."""
 
 
 def find_cli(environment: Mapping[str, str]) -> str:
@@ -94,10 +97,17 @@ def launch(context: EngineContext, turn: Turn, permissions: Permissions) -> Laun
         raise EngineFailed(
             "The turn has no model route", hint="Install stockade-gateway, or another plugin that offers `model`."
         )
+    servers = json.dumps(
+        {"mcpServers": {name: dict(server) for name, server in turn.mcp_servers.items()}}, sort_keys=True
+    )
+    # The sessions of one user share the home: each has its own file.
+    servers_file = context.home / f"mcp-{sha256(context.session.encode()).hexdigest()[:16]}.json"
     return Launch(
-        (find_cli(context.environment), *_arguments(turn, permissions)),
+        (find_cli(context.environment), *_arguments(turn, permissions), "--mcp-config", str(servers_file)),
         tuple(sorted(_environment(context, endpoint, permissions).items())),
         context.workspace,
+        servers,
+        servers_file,
     )
 
 
@@ -111,9 +121,6 @@ def _arguments(turn: Turn, permissions: Permissions) -> list[str]:
         argv.append(f"--model={turn.model}")
     for directory in permissions.roots[1:]:
         argv += ["--add-dir", str(directory)]
-    if turn.mcp_servers:
-        servers = {name: dict(server) for name, server in turn.mcp_servers.items()}
-        argv += ["--mcp-config", json.dumps({"mcpServers": servers}, sort_keys=True)]
     return argv
 
 
@@ -129,6 +136,8 @@ def _environment(context: EngineContext, endpoint: Endpoint, permissions: Permis
         "CLAUDE_CONFIG_DIR": str(config_dir(context)),
         # Its own scratch files are under /tmp/claude-UID otherwise, outside the state dir (L22).
         "CLAUDE_CODE_TMPDIR": environment["TMPDIR"],
+        # The tools of a slow MCP server would be missing from the first model call (F41).
+        "MCP_CONNECTION_NONBLOCKING": "false",
         # Work after the outcome would belong to no turn.
         "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",
         "CLAUDE_CODE_DISABLE_CRON": "1",

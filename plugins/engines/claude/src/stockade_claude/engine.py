@@ -7,16 +7,15 @@ import importlib
 import json
 import os
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from stockade.contracts.engine import Emitter, Engine, EngineContext
 from stockade.errors import EngineFailed, ResumeFailed, TurnFailed
 from stockade.model.events import Unparsed
 from stockade.model.turn import Outcome, Turn
-
 from stockade_claude import command
 from stockade_claude.endings import failure
 from stockade_claude.permissions import Permissions, permissions
@@ -27,6 +26,8 @@ if TYPE_CHECKING:
 
     from stockade.model.finding import Finding
     from stockade_claude.translate import Translator
+
+T = TypeVar("T")
 
 _INTERRUPT = 1.0
 """Seconds for Claude Code to end an interrupted turn itself; then its process is killed."""
@@ -99,7 +100,7 @@ class ClaudeEngine(Engine):
             asyncio.get_running_loop().call_later(_INTERRUPT, self._process.kill)
             try:
                 await asyncio.wait_for(self._client.interrupt(), _INTERRUPT)
-            except Exception as error:  # noqa: BLE001  # whatever kept it from being asked: it is killed soon
+            except Exception as error:  # whatever kept it from being asked: it is killed soon
                 self.context.log.debug("Claude Code did not take the interrupt: %s", error)
         else:
             self._process.kill()
@@ -138,20 +139,28 @@ class ClaudeEngine(Engine):
                 f"Claude Code has no conversation {resume}", hint="Start a new session, or bring back the state dir."
             )
         self._prepare(launch)
+        try:
+            self._client = await self._start(launch, resume)
+        finally:
+            launch.servers_file.unlink(missing_ok=True)
+        return self._client
+
+    async def _start(self, launch: command.Launch, resume: str) -> ClaudeSDKClient:
         # Claude Code boots while the SDK is imported: the first turn waits for the longer of the two.
         self._process = await ClaudeProcess.start(launch, resume=resume)
         try:
             await self._unless_interrupted(asyncio.to_thread(self.preload))
         except ImportError as error:
             raise EngineFailed(f"claude-agent-sdk cannot be imported: {error}", hint=command.INSTALL_HINT) from error
+        from claude_agent_sdk import ResultError
+
         try:
-            self._client = await self._unless_interrupted(self._connect(self._process))
-        except Exception as error:
-            if resume and isinstance(error, importlib.import_module("claude_agent_sdk").ResultError):
-                # Nothing was asked yet: a *result* at this point can only be about the resume.
-                raise ResumeFailed(str(error), hint="Start a new session.") from error
-            raise
-        return self._client
+            return await self._unless_interrupted(self._connect(self._process))
+        except ResultError as error:
+            if not resume:
+                raise
+            # Nothing was asked yet: a *result* at this point can only be about the resume.
+            raise ResumeFailed(str(error), hint="Start a new session.") from error
 
     async def _connect(self, process: ClaudeProcess) -> ClaudeSDKClient:
         from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient
@@ -164,7 +173,7 @@ class ClaudeEngine(Engine):
     async def _converse(self, client: ClaudeSDKClient, turn: Turn, emit: Emitter) -> Outcome:
         from claude_agent_sdk import ResultMessage
 
-        from stockade_claude.translate import Translator
+        from stockade_claude.translate import Translator, answers
 
         self._denied.clear()
         translator = Translator(turn.file_access, self._denied)
@@ -174,7 +183,7 @@ class ClaudeEngine(Engine):
         await client.query(_message(turn.message, prompt))
         async with aclosing(self._messages(client, emit)) as messages:
             async for message in messages:
-                if isinstance(message, ResultMessage) and not _answers(message, prompt):
+                if isinstance(message, ResultMessage) and not answers(message, prompt):
                     continue
                 for event in translator.events(message):
                     await emit(event)
@@ -237,16 +246,18 @@ class ClaudeEngine(Engine):
     # -- the process -----------------------------------------------------------------------------
 
     def _prepare(self, launch: command.Launch) -> None:
-        """Directories that Claude Code needs; private to the sandbox's user (L33)."""
+        """Directories and the file that Claude Code needs to start; private to the sandbox's user (L33, F48)."""
         environment = dict(launch.environment)
         for name in ("CLAUDE_CONFIG_DIR", "HOME", "TMPDIR"):
             Path(environment[name]).mkdir(mode=0o700, parents=True, exist_ok=True)
+        launch.servers_file.touch(mode=0o600)
+        launch.servers_file.write_text(launch.servers)
 
     def _stored(self) -> str:
         """The native session, once there is a transcript that a later process can resume."""
         return self._native if command.transcript(self.context, self._native) else ""
 
-    async def _unless_interrupted(self, work: Any) -> Any:
+    async def _unless_interrupted(self, work: Coroutine[Any, Any, T]) -> T:
         """``await work``, or `_Interrupted` as soon as the turn is interrupted."""
         task = asyncio.ensure_future(work)
         stop = asyncio.ensure_future(self._interrupted.wait())
@@ -283,11 +294,3 @@ async def _message(text: str, identity: str) -> AsyncIterator[dict[str, Any]]:
         "parent_tool_use_id": None,
         "uuid": identity,
     }
-
-
-def _answers(result: ResultMessage, prompt: str) -> bool:
-    """Whether this is the end of our turn, and not of one that Claude Code started itself."""
-    taken = result.user_message_uuids
-    if taken is None and result.user_message_uuid is None:
-        return result.origin is None
-    return prompt in (taken or ()) or result.user_message_uuid == prompt

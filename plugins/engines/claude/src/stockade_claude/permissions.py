@@ -29,7 +29,7 @@ LATER = ("CronCreate", "Monitor", "ScheduleWakeup", "Workflow")
 """Tools that start work after the outcome, when no turn is there for it."""
 
 _PATHS = {"Read": "file_path", "Write": "file_path", "Edit": "file_path", "MultiEdit": "file_path"}
-_PATHS |= {"NotebookEdit": "notebook_path", "NotebookRead": "notebook_path", "Grep": "path", "Glob": "path", "LS": "path"}
+_PATHS |= {"NotebookEdit": "notebook_path", "Grep": "path", "Glob": "path", "LS": "path"}
 _OUTSIDE = ("WebFetch", "WebSearch")
 
 

@@ -30,16 +30,33 @@ _CHUNK = 256 * 1024
 _TAIL = 40
 _HELD = 200
 _GRACE = 5.0
+_LINGER = 1.0
+"""Seconds for the rest of the output after the process ended: a child of it may hold the pipes open for ever."""
+
+
+class _Protocol(asyncio.subprocess.SubprocessStreamProtocol):
+    """Says when the process itself ended: ``Process.wait`` also waits for whoever else holds its pipes."""
+
+    def __init__(self) -> None:
+        super().__init__(limit=_CHUNK, loop=asyncio.get_running_loop())
+        self.exited = asyncio.Event()
+
+    def process_exited(self) -> None:
+        super().process_exited()
+        self.exited.set()
 
 
 class ClaudeProcess:
     """One process. Made by `start`; `close` ends it and may be called at any time, more than once."""
 
-    def __init__(self, launch: Launch, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, launch: Launch, transport: asyncio.SubprocessTransport, protocol: _Protocol) -> None:
         self.launch = launch
-        self._process = process
+        self._process = asyncio.subprocess.Process(transport, protocol, asyncio.get_running_loop())
+        self._transport = transport
+        self._exited = protocol.exited
         self._stderr: deque[str] = deque(maxlen=_TAIL)
         self._pump = asyncio.create_task(self._drain_stderr())
+        self._gone = asyncio.create_task(self._watch())
         self._held: list[dict[str, Any]] = []
         self._answered = False
         self._closing = False
@@ -49,16 +66,10 @@ class ClaudeProcess:
     async def start(cls, launch: Launch, *, resume: str = "") -> ClaudeProcess:
         """Start Claude Code in its own process group. Raises ``OSError``."""
         argv = (*launch.argv, f"--resume={resume}") if resume else launch.argv
-        process = await asyncio.create_subprocess_exec(
-            *argv,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            cwd=launch.cwd,
-            env=dict(launch.environment),
-            start_new_session=True,
+        transport, protocol = await asyncio.get_running_loop().subprocess_exec(
+            _Protocol, *argv, cwd=launch.cwd, env=dict(launch.environment), start_new_session=True
         )
-        return cls(launch, process)
+        return cls(launch, transport, protocol)
 
     @property
     def alive(self) -> bool:
@@ -87,20 +98,27 @@ class ClaudeProcess:
         return self.alive
 
     async def write(self, data: str) -> None:
-        """Write ``data``; waits while the process does not read. Raises ``OSError`` when it is gone."""
+        """Write ``data``; waits while the process does not read.
+
+        A process that is gone is not an error here: `read_messages` tells how it ended, to everybody
+        who waits, also where nobody would look at an error of this method (L18, L82).
+        """
         stdin = self._process.stdin
         async with self._writing:
-            if stdin is None or stdin.is_closing():
-                raise BrokenPipeError("Claude Code has ended")
-            stdin.write(data.encode())
-            await stdin.drain()
+            if stdin is not None and not stdin.is_closing():
+                with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                    stdin.write(data.encode())
+                    await stdin.drain()
 
     async def end_input(self) -> None:
         if self._process.stdin is not None:
             self._process.stdin.close()
 
     async def read_messages(self) -> AsyncIterator[dict[str, Any]]:
-        """Messages until the process closes its output. Raises the SDK's ``ProcessError`` if it failed."""
+        """Messages until the process closes its output. Without `close` that is the SDK's ``ProcessError``.
+
+        Also with exit status 0: as long as its input is open, Claude Code has no reason to end (F40).
+        """
         async for line, size in self._lines():
             message = _parse(line, size)
             if message is None:
@@ -115,9 +133,9 @@ class ClaudeProcess:
                 self._answered = True
                 for held in self.take_held():
                     yield held
-        await self._process.wait()
-        await self._pump
-        if self._process.returncode and not self._closing:
+        await self._exited.wait()
+        await asyncio.wait((self._pump,), timeout=_LINGER)
+        if not self._closing:
             from claude_agent_sdk import ProcessError
 
             raise ProcessError("Claude Code failed", exit_code=self._process.returncode, stderr=self.stderr_tail())
@@ -134,12 +152,14 @@ class ClaudeProcess:
                 self._signal(signal.SIGTERM)
                 if not await self._ended_within(grace):
                     self._signal(signal.SIGKILL)
-                    await self._process.wait()
+                    await self._exited.wait()
         except BaseException:
             self._signal(signal.SIGKILL)
             raise
         finally:
             self._pump.cancel()
+            self._gone.cancel()
+            self._transport.close()
 
     def kill(self) -> None:
         """SIGKILL to the process group, at once. `close` still has to be called."""
@@ -150,13 +170,27 @@ class ClaudeProcess:
 
     async def _ended_within(self, seconds: float) -> bool:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._process.wait(), seconds)
+            await asyncio.wait_for(self._exited.wait(), seconds)
         return self._process.returncode is not None
 
     def _signal(self, number: signal.Signals) -> None:
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, number)
+
+    async def _watch(self) -> None:
+        await self._exited.wait()
+        await asyncio.sleep(_LINGER)
+
+    async def _read(self) -> bytes:
+        """Some output; empty at its end, also when only a child of the dead process holds it open."""
+        assert self._process.stdout is not None
+        reading = asyncio.ensure_future(self._process.stdout.read(_CHUNK))
+        try:
+            await asyncio.wait((reading, self._gone), return_when=asyncio.FIRST_COMPLETED)
+            return reading.result() if reading.done() else b""
+        finally:
+            reading.cancel()
 
     async def _drain_stderr(self) -> None:
         """Always drained, so that a chatty process never blocks on it (F25)."""
@@ -171,10 +205,9 @@ class ClaudeProcess:
 
     async def _lines(self) -> AsyncIterator[tuple[bytes, int]]:
         """Lines and their whole size; of a line over `MAX_LINE` only the beginning."""
-        assert self._process.stdout is not None
         parts: list[bytes] = []
         size = kept = 0
-        while chunk := await self._process.stdout.read(_CHUNK):
+        while chunk := await self._read():
             *ends, rest = chunk.split(b"\n")
             for end in ends:
                 if kept <= MAX_LINE:

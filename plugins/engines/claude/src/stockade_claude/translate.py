@@ -18,6 +18,7 @@ from claude_agent_sdk import (
     ToolUseBlock,
     UserMessage,
 )
+
 from stockade.model.events import (
     MAX_EVENT,
     Event,
@@ -32,7 +33,6 @@ from stockade.model.events import (
     encode,
 )
 from stockade.model.turn import FileAccess, Usage
-
 from stockade_claude.process import NOISE, OVERLONG
 
 _PIECE = 64 * 1024
@@ -50,6 +50,7 @@ class Translator:
         self._message = ""
         self._offered: frozenset[str] | None = None
         self._streamed: set[str] = set()
+        self._unfinished = ""
         self._spoke = False
         self._announced: set[str] = set()
         self.native = ""
@@ -72,14 +73,22 @@ class Translator:
     def _delta(self, event: dict[str, Any]) -> Iterator[Event]:
         if event.get("type") == "message_start":
             self._message = str(event.get("message", {}).get("id", ""))
+            self._unfinished = ""
         elif event.get("type") == "content_block_delta":
             delta = event.get("delta", {})
             if text := delta.get("text"):
                 self._streamed.add(self._message)
+                self._unfinished += text
                 yield from self._text(text)
             elif thinking := delta.get("thinking"):
                 self._streamed.add(self._message)
                 yield from map(Thinking, _pieces(thinking))
+
+    def _rest(self, text: str) -> str:
+        """What was not streamed of a whole text: after a broken stream Claude Code asks again without one."""
+        sent = self._unfinished
+        self._unfinished = sent[len(text) :] if sent.startswith(text) else ""
+        return text[len(sent) :] if text.startswith(sent) else "" if self._unfinished else text
 
     def _text(self, text: str) -> Iterator[Event]:
         self._spoke = True
@@ -92,10 +101,12 @@ class Translator:
             return
         # The deltas of this message came already; a whole text is sent only when it was not streamed (L67).
         whole = message.message_id not in self._streamed and message.parent_tool_use_id is None
+        if message.message_id in self._streamed:
+            self._unfinished = ""
         for block in message.content:
             match block:
-                case TextBlock() if whole and block.text:
-                    yield from self._text(block.text)
+                case TextBlock() if whole:
+                    yield from self._text(self._rest(block.text))
                 case ThinkingBlock() if whole and block.thinking:
                     yield from map(Thinking, _pieces(block.thinking))
                 case ToolUseBlock():
@@ -143,6 +154,14 @@ class Translator:
                 yield Notice(f"{denial.get('tool_name')} was denied", "warning")
         if not self._spoke and not result.is_error and result.result:
             yield from self._text(result.result)
+
+
+def answers(result: ResultMessage, prompt: str) -> bool:
+    """Whether it is the end of the turn of the message ``prompt``, not of one that Claude Code started itself."""
+    taken = result.user_message_uuids
+    if taken is None and result.user_message_uuid is None:
+        return result.origin is None
+    return prompt in (taken or ()) or result.user_message_uuid == prompt
 
 
 def usage(result: ResultMessage) -> Usage:

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, Literal
 
 from stockade_gateway.rehearsal.script import Call, ShellItem, Write
 
@@ -17,10 +17,15 @@ _CWD = re.compile(r"(?:primary )?working directory: *(/[^\n<]*)", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One call as a model would make it."""
+    """One call as a model would make it.
+
+    ``kind`` is the dialect's item: ``function``, or Codex's own ``custom`` (free text, in
+    ``arguments["input"]``) and ``local_shell``.
+    """
 
     name: str
     arguments: dict[str, Any]
+    kind: Literal["function", "custom", "local_shell"] = "function"
 
 
 def offered(body: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -61,6 +66,13 @@ def _shell(command: str, tools: dict[str, dict[str, Any]]) -> ToolCall | None:
         return ToolCall("shell_command", {"command": command})
     if "shell" in tools:
         return ToolCall("shell", {"command": ["bash", "-lc", command]})
+    if "local_shell" in tools:
+        action = {"type": "exec", "command": ["bash", "-lc", command], "env": {}}
+        return ToolCall("local_shell", {"action": action}, "local_shell")
+    if tools.get("exec", {}).get("type") == "custom":
+        # Codex with its default model: a program in JavaScript, which calls the real tools.
+        program = f"const r = await tools.exec_command({json.dumps({'cmd': command})}); text(r.output);"
+        return ToolCall("exec", {"input": program}, "custom")
     return None
 
 
@@ -70,9 +82,23 @@ def _write_command(write: Write) -> str:
 
 
 def _absolute(path: str, body: dict[str, Any]) -> str:
+    """Claude's Write takes absolute paths only; the working directory is in the prompt it sends."""
     if path.startswith("/"):
         return path
-    # Claude's Write takes absolute paths only; the working directory is in the prompt it sends.
-    prompt = json.dumps([body.get("system"), body.get("messages")], ensure_ascii=False).replace("\\n", "\n")
-    found = _CWD.search(prompt)
-    return str(PurePosixPath(found.group(1).strip()) / path) if found else path
+    for text in _texts([body.get("system"), body.get("messages")]):
+        if found := _CWD.search(text):
+            return str(PurePosixPath(found.group(1).strip()) / path)
+    return path
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Every text in a request, in order. Without recursion: how deep a body nests, its sender decides."""
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, list):
+            waiting.extend(reversed(item))
+        elif isinstance(item, dict):
+            waiting.extend(reversed(item.values()))

@@ -94,6 +94,18 @@ _KEYS: dict[str, type[_Item]] = {
 }
 
 
+_EXAMPLES = {
+    "text": "- text: Done.",
+    "thinking": "- thinking: I look first.",
+    "shell": "- shell: ls",
+    "write": "- write: {path: hello.txt, content: Hello}",
+    "tools": "- tools: [{shell: ls}, {shell: pwd}]",
+    "error": "- error: {status: 529}",
+    "delay": "- delay: 1.5",
+    "disconnect": "- disconnect: true",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Reply:
     """What the model does for one request."""
@@ -143,7 +155,8 @@ def parse(name: str, text: str) -> Script:
     try:
         raw = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise UsageError(f"the script {name} is not YAML: {error}") from error
+        hint = "Check its indentation, and quote texts that have a colon, a # or braces in them."
+        raise UsageError(f"the script {name} is not YAML: {error}", hint=hint) from error
     if not isinstance(raw, list) or not raw:
         raise UsageError(f"the script {name} is not a list of replies", hint="Begin each item with: - text: …")
     return _script(name, [_item(name, number, item) for number, item in enumerate(raw, 1)])
@@ -155,12 +168,14 @@ def _item(name: str, number: int, item: Any) -> _Item:
             f"item {number} of the script {name} is none of: {', '.join(_KEYS)}",
             hint="Each item has exactly one key, for example: - text: Done.",
         )
+    key = next(iter(item))
     try:
-        return TypeAdapter(_KEYS[next(iter(item))]).validate_python(item)
+        return TypeAdapter(_KEYS[key]).validate_python(item)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(p) for p in first["loc"])
-        raise UsageError(f"item {number} of the script {name}: {where}: {first['msg']}") from error
+        said = f"item {number} of the script {name}: {where}: {first['msg']}"
+        raise UsageError(said, hint=f"Write it like this: {_EXAMPLES[key]}") from error
 
 
 def _script(name: str, items: list[_Item]) -> Script:

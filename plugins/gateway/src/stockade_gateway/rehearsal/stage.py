@@ -1,8 +1,11 @@
 """Plays a script: keeps each conversation's place in it, and answers in the caller's dialect.
 
 The place is kept for each sandbox and session, not read off the history: an error or a broken
-connection leaves no trace there, yet has been played. Requests that offer no tools are an agent's
-side questions (a title, a summary) and take no item.
+connection leaves no trace there, yet has been played; and an agent may shorten its history. So a
+request that is sent again gets the next item, which is what scripts of errors want. The next turn of
+the session goes on where the last one ended; a session in a new sandbox starts the script anew.
+Requests that offer no tools are an agent's side questions (a title, a summary), and take no item; nor
+do those that count tokens or list models.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from stockade_gateway.rehearsal import anthropic, openai
 from stockade_gateway.rehearsal.answer import Answer
 from stockade_gateway.rehearsal.offers import choose, offered
 from stockade_gateway.rehearsal.script import Reply, Script
+from stockade_gateway.transport import break_off
 
 MAX_PLACES = 4096
 """Conversations whose place is remembered."""
@@ -50,6 +54,8 @@ class Stage:
         answer = self._answer(reply, tools, body, size)
         speak = anthropic if dialect == "anthropic" else openai
         if not body.get("stream"):
+            if reply.disconnect and request.transport is not None:
+                request.transport.abort()
             return web.json_response(speak.whole(answer))
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
         await response.prepare(request)
@@ -58,8 +64,7 @@ class Stage:
                 break
             await response.write(f"event: {name}\ndata: {json.dumps(data)}\n\n".encode())
         if reply.disconnect:
-            if request.transport is not None:
-                request.transport.close()
+            break_off(request)
             return response
         await response.write_eof()
         return response
