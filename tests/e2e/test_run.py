@@ -7,7 +7,8 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -36,28 +37,43 @@ def is_busy(stockade: CommandLine) -> None:
     wait_for(lambda: (stockade.folder / "demo/busy.txt").exists(), LIMIT)
 
 
+@dataclass(frozen=True)
+class MainJob:
+    """The README's first command, run once into a pipe and once with ``--json``."""
+
+    line: CommandLine
+    plain: subprocess.CompletedProcess[bytes]
+    json: subprocess.CompletedProcess[bytes]
+
+
+@pytest.fixture(scope="module")
+def main_job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MainJob]:
+    line = CommandLine(tmp_path_factory.mktemp("main-job"))
+    plain = line(*MAIN_JOB)
+    yield MainJob(line, plain, line(*MAIN_JOB[:-1], "--json", MAIN_JOB[-1]))
+    line.kill()
+
+
 @pytest.mark.requirement("L25", "L30")
-def test_the_first_command_of_the_readme_leaves_hello_txt(stockade: CommandLine) -> None:
-    done = stockade(*MAIN_JOB)
-    assert done.returncode == 0, done.stderr
-    assert (stockade.folder / "demo/hello.txt").is_file()
+def test_the_first_command_of_the_readme_leaves_hello_txt(main_job: MainJob) -> None:
+    assert main_job.plain.returncode == 0, main_job.plain.stderr
+    assert (main_job.line.folder / "demo/hello.txt").is_file()
+    main_job.line.assert_nothing_left()
+
+
+def test_a_pipe_gets_plain_text_and_the_rest_is_on_stderr(main_job: MainJob) -> None:
+    done = main_job.plain
     assert done.stdout.strip()
-    stockade.assert_nothing_left()
-
-
-def test_a_pipe_gets_plain_text_and_the_rest_is_on_stderr(stockade: CommandLine) -> None:
-    done = stockade(*MAIN_JOB)
     assert b"\x1b" not in done.stdout + done.stderr
     assert "→" not in done.stdout.decode()
     lines = done.stderr.decode().splitlines()
-    assert [line for line in lines if line.startswith("→ ") and "hello.txt" in line]
+    assert "→ Write hello.txt" in lines
     assert re.fullmatch(r"✓ completed in [\d.]+ s, \d+ tokens in, \d+ out", lines[-1])
 
 
-def test_json_is_one_event_a_line_and_the_last_is_the_outcome(stockade: CommandLine) -> None:
-    done = stockade(*MAIN_JOB[:-1], "--json", MAIN_JOB[-1])
-    assert done.returncode == 0, done.stderr
-    lines = events(done.stdout)
+def test_json_is_one_event_a_line_and_the_last_is_the_outcome(main_job: MainJob) -> None:
+    assert main_job.json.returncode == 0, main_job.json.stderr
+    lines = events(main_job.json.stdout)
     assert [line["seq"] for line in lines] == list(range(1, len(lines) + 1))
     assert lines[0]["kind"] == "started"
     assert {"text", "tool_start", "tool_end"} <= {line["kind"] for line in lines}
@@ -69,8 +85,8 @@ def test_json_is_one_event_a_line_and_the_last_is_the_outcome(stockade: CommandL
 
 
 @pytest.mark.requirement("L76")
-def test_tool_calls_and_their_ends_match_by_id(stockade: CommandLine) -> None:
-    lines = events(stockade(*MAIN_JOB[:-1], "--json", MAIN_JOB[-1]).stdout)
+def test_tool_calls_and_their_ends_match_by_id(main_job: MainJob) -> None:
+    lines = events(main_job.json.stdout)
     starts = [line["id"] for line in lines if line["kind"] == "tool_start"]
     ends = [line["id"] for line in lines if line["kind"] == "tool_end"]
     assert starts
@@ -88,7 +104,7 @@ def test_a_terminal_gets_live_text_tool_lines_progress_and_a_last_line(
     screen = terminal(
         "run", "--rehearse", script, "--workspace", "./demo", "--file-access", "workspace-write", "Create hello.txt"
     )
-    assert screen.end() == 0
+    assert screen.end() == 0, screen.shown
     shown = screen.shown.decode()
     assert "starting the sandbox, " in shown
     assert "→ Write " in shown

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -31,7 +32,6 @@ from .conftest import CANARY, ORIGIN, ask
     [
         {},
         {"x-api-key": "guess"},
-        {"x-api-key": "\udcff"},
         {"Authorization": "Bearer guess"},
         {"Authorization": f"Basic {ORIGIN.key}"},
     ],
@@ -42,6 +42,14 @@ async def test_a_caller_without_the_sessions_placeholder_is_refused(rehearse: An
             async with stranger.post(url + path, json=ask(), headers=headers) as said:
                 assert said.status == 401
                 assert (await said.json())["error"]["type"] == kind
+
+
+async def test_a_credential_that_is_no_text_is_refused(rehearse: Any) -> None:
+    async with rehearse("talk") as url:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rsplit(":", 1)[1]))
+        writer.write(b"POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nx-api-key: \xff\r\nContent-Length: 0\r\n\r\n")
+        assert b" 401 " in await reader.readline()
+        writer.close()
 
 
 @pytest.mark.requirement("L70")
@@ -129,6 +137,18 @@ async def test_a_body_that_grows_over_the_cap_is_a_413(
     monkeypatch.setattr(route, "MAX_BODY", 1000)
     async with rehearse("talk") as url, client.post(url + "/v1/messages", data=grow()) as said:
         assert said.status == 413
+
+
+async def test_a_request_that_is_no_http_is_not_quoted_in_the_log(
+    rehearse: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        async with rehearse("talk") as url:
+            reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rsplit(":", 1)[1]))
+            writer.write(b"POST /v1/messages HTTP/1.1\r\nx api key: " + CANARY.encode() + b"\r\n\r\n")
+            assert b" 400 " in await reader.readline()
+            writer.close()
+    assert CANARY not in caplog.text
 
 
 PARTS = (

@@ -11,6 +11,7 @@ from typing import Any
 
 import aiohttp
 from aiohttp import web
+from aiohttp.http import HttpProcessingError
 
 from stockade import Route, Settings
 from stockade.contracts.route import Origin, Stream
@@ -22,6 +23,20 @@ from stockade_gateway.rehearsal.stage import Stage
 from stockade_gateway.transport import StreamTransport
 
 log = logging.getLogger("stockade.gateway")
+
+
+class _NoQuotes(logging.Filter):
+    """Drops the server's complaints about requests that are no HTTP.
+
+    They quote what a sandbox sent, its credential included, and a sandbox could fill the log with them.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+
+
+http_log = logging.getLogger("stockade.gateway.http")
+http_log.addFilter(_NoQuotes())
 
 MAX_BODY = 64 * 1024 * 1024
 """Bytes of one request's body."""
@@ -51,7 +66,7 @@ class ModelRoute(Route):
     async def serve(self, stream: Stream, origin: Origin) -> None:
         if self._server is None:
             # A caller that leaves must not leave its call running upstream: somebody pays for it.
-            self._server = web.Server(self._handle, access_log=None, handler_cancellation=True, debug=False)
+            self._server = web.Server(self._handle, access_log=None, handler_cancellation=True, logger=http_log)
         await StreamTransport(stream, origin).run(self._server())
 
     async def aclose(self) -> None:
