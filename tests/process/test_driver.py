@@ -43,7 +43,7 @@ REFUSES = "echo 'unshare: unshare failed: Operation not permitted' >&2; exit 1"
 ONE_LEVEL = 'test -n "$LEVEL" && { echo refused >&2; exit 1; }; LEVEL=1 exec $REAL "$@"'
 
 
-@pytest.mark.requirement("L43", "F62")
+@pytest.mark.requirement("L43")
 async def test_required_namespaces_that_are_refused_refuse_the_sandbox(
     host: Callable[[str], None], spec: Callable[..., SandboxSpec]
 ) -> None:
@@ -98,7 +98,7 @@ async def test_the_probe_runs_once(
     assert (tmp_path / "runs").read_text().count("x") <= 2
 
 
-@pytest.mark.requirement("L71", "F52")
+@pytest.mark.requirement("L71")
 async def test_a_failed_create_leaves_nothing(mode: str, spec: Callable[..., SandboxSpec], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     before = len(os.listdir("/proc/self/fd"))

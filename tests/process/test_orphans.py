@@ -51,7 +51,7 @@ async def test_an_owner_that_is_killed_leaves_nothing(mode: str, spec: Callable[
     assert (reaped.id, reaped.gone) == (one.id, True)
 
 
-@pytest.mark.requirement("L74", "F51")
+@pytest.mark.requirement("L74")
 async def test_an_orphan_that_still_runs_is_ended_and_confirmed(running: Running) -> None:
     [reaped] = await ProcessDriver({}).reap(orphan(running.spec))
     assert (reaped.gone, reap.find(running.spec.id)) == (True, {})

@@ -15,7 +15,6 @@ from tests.core.inside.conftest import Inside
 CLEAN = {"exit_code": 0, "signal": None, "timed_out": False, "truncated": False}
 
 
-@pytest.mark.requirement("F24")
 async def test_stdout_stderr_and_the_exit_code_come_apart(client: Client) -> None:
     done = await client.exec("sh", "-c", "printf out; printf err >&2; exit 7")
     assert (done.stdout, done.stderr) == (b"out", b"err")

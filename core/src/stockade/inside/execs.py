@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import Mapping
@@ -70,7 +71,7 @@ async def serve(stream: MuxStream, workspace: Path, environment: Mapping[str, st
     try:
         process = _spawn(request, workspace, env)
     except (OSError, ValueError) as error:
-        await _report_unstarted(stream, request, error)
+        await _report_unstarted(stream, request, env, error)
         return
     await _Exec(stream, request, scope, process).run()
 
@@ -88,10 +89,16 @@ def _spawn(request: ExecRequest, workspace: Path, env: Mapping[str, str]) -> sub
     )
 
 
-async def _report_unstarted(stream: MuxStream, request: ExecRequest, error: OSError | ValueError) -> None:
+async def _report_unstarted(
+    stream: MuxStream, request: ExecRequest, env: Mapping[str, str], error: OSError | ValueError
+) -> None:
     """As a shell does: 127 for a command that is not there, 126 for one that cannot be run."""
-    missing = isinstance(error, FileNotFoundError)
-    await stream.send(bytes([STDERR]) + f"stockade: {request.argv[0]}: {error}\n".encode(errors="replace"))
+    name = request.argv[0]
+    # A directory on PATH that may not be read makes an unknown name a "permission denied" too.
+    missing = isinstance(error, FileNotFoundError) or (
+        "/" not in name and shutil.which(name, os.F_OK, env.get("PATH")) is None
+    )
+    await stream.send(bytes([STDERR]) + f"stockade: {name}: {error}\n".encode(errors="replace"))
     await _send_result(stream, exit_code=127 if missing else 126)
 
 
