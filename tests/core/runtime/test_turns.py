@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -241,3 +244,61 @@ async def test_the_state_root_cannot_be_a_workspace(bench: Any) -> None:
 async def test_destroying_what_is_not_there_says_so(bench: Any) -> None:
     with pytest.raises(SandboxNotFound, match="no sandbox 'x'"):
         await bench.kernel.destroy("x")
+
+
+@pytest.mark.requirement("L32", "L33", "L30")
+async def test_what_a_turn_is_crosses_the_boundary_and_the_users_name_does_not(bench: Any) -> None:
+    seen: list[dict[str, Any]] = []
+
+    async def note(turn: FakeTurn) -> Outcome:
+        seen.append(dict(turn.args))
+        return Outcome("completed")
+
+    bench.driver.behaviour = note
+    for user in ("ann", "ben", "ann"):
+        options = {"sandbox": "k", "session": f"of-{user}", "user": user, "model": "m", "file_access": "workspace-write"}
+        turn = await bench.turn(**options)
+        await turn.outcome()
+        assert (seen[-1]["turn"], seen[-1]["session"], seen[-1]["model"]) == (turn.id, f"of-{user}", "m")
+    assert seen[0]["home"] == seen[2]["home"] != seen[1]["home"]
+    assert [a["file_access"] for a in seen] == ["workspace-write"] * 3
+    assert not any("ann" == value for value in seen[0].values())
+
+
+@pytest.mark.requirement("F13")
+async def test_a_silent_turn_runs_on_and_the_next_has_its_own_time(bench: Any) -> None:
+    finish = asyncio.Event()
+
+    async def silent(turn: FakeTurn) -> Outcome:
+        if turn.message == "long":
+            await finish.wait()
+        return Outcome("completed")
+
+    bench.driver.behaviour = silent
+    long = await bench.turn("long", sandbox="k", timeout=60)
+    short = await bench.turn("short", sandbox="k", timeout=60)
+    assert (await short.outcome()).status == "completed"
+    assert "running" in repr(long)
+    finish.set()
+    assert (await long.outcome()).status == "completed"
+
+
+async def test_without_a_minter_turns_carry_no_token_and_the_log_says_so_once(
+    open_bench: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def use_route(turn: FakeTurn) -> Outcome:
+        stream = await connect(turn, "echo")
+        await stream.send_end()
+        await stream.receive()
+        return Outcome("completed")
+
+    (entry_points,) = Path(sys.path[0]).glob("*/entry_points.txt")
+    entry_points.write_text(entry_points.read_text().replace("toy = stockade_toy:Minter", ""))
+    entry_points.parent.rename(entry_points.parent.with_name("stockade_toy-1.1.dist-info"))
+    with caplog.at_level(logging.INFO):
+        async with open_bench() as bench:
+            bench.driver.behaviour = use_route
+            for _ in range(2):
+                assert (await (await bench.turn()).outcome()).status == "completed"
+    assert [origin.token for origin in bench.toy.Echo.origins] == [None, None]
+    assert caplog.text.count("turns carry no token") == 1
