@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from stockade.contracts.authority import AdmissionPolicy
     from stockade.contracts.lifecycle import Observer, Preparation
     from stockade.contracts.route import Route
-    from stockade.model.authority import Claims, ClaimLimits, Constraints, SandboxRequest
+    from stockade.model.authority import ClaimLimits, Claims, Constraints, SandboxRequest
     from stockade.settings import Settings
 
 PROJECT = "stockade"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from stockade.contracts.driver import Reaped
-from stockade.errors import DestroyFailed, SandboxNotFound, UsageError
+from stockade.errors import DestroyFailed, SandboxNotFound
 from stockade.model.authority import SandboxRequest
 from stockade.plugins import hooks
 from stockade.runtime import reaper, requests, tunnels
@@ -66,9 +66,7 @@ class Kernel:
         self._registry = Registry(self._home)
         self._owner = Owner(self._home.owners)
         self._hub = Hub([o.value for o in self._boot.observers])
-        shop = Workshop(
-            self.settings, self._boot, self._registry, self._hub, self._owner.id, host_environment()
-        )
+        shop = Workshop(self.settings, self._boot, self._registry, self._hub, self._owner.id, host_environment())
         self._runner = Runner(shop, self._catalog.driver, self._catalog.minter)
         self._turn_runner = TurnRunner(self._runner)
         self._housekeeping = asyncio.create_task(self._keep_house(), name="stockade-housekeeping")

@@ -8,7 +8,7 @@ import pytest
 
 from stockade import hookspecs
 from stockade.cli.group import CommandGroup
-from stockade.errors import BootError, PluginAmbiguous, PluginBroken, PluginError
+from stockade.errors import BootError, PluginAmbiguous, PluginBroken, PluginError, UsageError
 from stockade.model.authority import Claims, Constraints, SandboxRequest
 from stockade.plugins.hooks import Hooks, boot, load_hooks, new_manager
 from stockade.plugins.selection import Selection
@@ -277,3 +277,18 @@ def test_two_commands_of_one_name_name_the_second_plugin(toys: Toys) -> None:
     source = "@hookimpl\ndef register_commands(group): group.add('x', 'X', print, print)"
     with pytest.raises(PluginBroken, match=r"'b'.*added twice"):
         hooks(toys, a=source, b=source).register_commands(CommandGroup())
+
+
+def test_settings_that_a_plugin_cannot_serve_are_the_users_error_not_the_plugins(toys: Toys) -> None:
+    toys.hooks(
+        "choosy",
+        """
+        from stockade.errors import UsageError
+
+        @hookimpl
+        def routes(settings):
+            raise UsageError("there is no script 'helo'", hint="One of: hello")
+        """,
+    )
+    with pytest.raises(UsageError, match="no script 'helo'"):
+        boot(Settings.load())

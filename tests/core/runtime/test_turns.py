@@ -161,7 +161,12 @@ async def test_a_route_gets_bytes_and_the_kernels_own_word_on_their_origin(bench
     turn = await bench.turn(sandbox="k", session="s", user="ann")
     assert (await turn.outcome()).message == "ping"
     [origin] = bench.toy.Echo.origins
-    assert (origin.sandbox, origin.session, origin.turn, origin.user) == (bench.driver.sandboxes[0].id, "s", turn.id, "ann")
+    assert (origin.sandbox, origin.session, origin.turn, origin.user) == (
+        bench.driver.sandboxes[0].id,
+        "s",
+        turn.id,
+        "ann",
+    )
     assert "secret-value-of-token" not in repr(origin)
 
 
@@ -256,7 +261,13 @@ async def test_what_a_turn_is_crosses_the_boundary_and_the_users_name_does_not(b
 
     bench.driver.behaviour = note
     for user in ("ann", "ben", "ann"):
-        options = {"sandbox": "k", "session": f"of-{user}", "user": user, "model": "m", "file_access": "workspace-write"}
+        options = {
+            "sandbox": "k",
+            "session": f"of-{user}",
+            "user": user,
+            "model": "m",
+            "file_access": "workspace-write",
+        }
         turn = await bench.turn(**options)
         await turn.outcome()
         assert (seen[-1]["turn"], seen[-1]["session"], seen[-1]["model"]) == (turn.id, f"of-{user}", "m")

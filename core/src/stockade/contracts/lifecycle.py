@@ -39,4 +39,7 @@ class Preparation(ABC):
 
     @abstractmethod
     async def apply(self, workspace: Path) -> None:
-        """Called once a sandbox, before it is created, in the order of the plugins' names. An error fails the creation."""
+        """Called once a sandbox, before it is created, in the order of the plugins' names.
+
+        An error fails the creation.
+        """

@@ -53,8 +53,8 @@ class Outcome:
     """How a turn ended: exactly one a turn.
 
     ``code`` is empty for a completed turn, else the ``code`` of a `stockade.errors.StockadeError`: one of
-    `ENDINGS` once the turn ran, or that of what kept it from running (``create_failed``, ``in_use``, …). ``native_session``
-    belongs to this outcome, not to the engine object (L79). ``seconds`` is stamped by the kernel.
+    `ENDINGS` once the turn ran, or that of what kept it from running (``create_failed``, ``in_use``, …).
+    ``native_session`` belongs to this outcome, not to the engine object (L79). ``seconds`` is stamped by the kernel.
     """
 
     status: Status

@@ -19,7 +19,7 @@ from stockade import hookspecs
 from stockade.contracts.authority import AdmissionPolicy
 from stockade.contracts.lifecycle import Observer, Preparation
 from stockade.contracts.route import Route
-from stockade.errors import BootError, PluginAmbiguous, PluginBroken, PluginError, StockadeError
+from stockade.errors import BootError, PluginAmbiguous, PluginBroken, PluginError, StockadeError, UsageError
 from stockade.model.authority import Claims, Constraints, SandboxRequest
 from stockade.plugins.answers import (
     Answer,
@@ -43,7 +43,10 @@ T = TypeVar("T")
 
 
 class Hooks:
-    """The hooks of all enabled plugins. Every method raises `PluginBroken` with the plugin's name."""
+    """The hooks of all enabled plugins. Every method raises `PluginBroken` with the plugin's name.
+
+    A `UsageError` of a hook passes unchanged: settings or a request that the plugin cannot serve.
+    """
 
     def __init__(self, plugins: pluggy.PluginManager, only: str = "") -> None:
         self._plugins = plugins
@@ -121,8 +124,8 @@ class Hooks:
             caller = self._plugins.subset_hook_caller(hook, others)
             try:
                 result = caller(**arguments)
-            except KeyboardInterrupt:
-                raise
+            except (KeyboardInterrupt, UsageError):
+                raise  # what the user asked for or configured is wrong, not the plugin
             except BaseException as error:  # the hook is synchronous: nobody's cancellation arrives here
                 message = error.message if isinstance(error, StockadeError) else f"{type(error).__name__}: {error}"
                 raise PluginBroken(

@@ -125,7 +125,9 @@ async def admit(shop: Workshop, request: SandboxRequest) -> None:
     """Ask every policy. Raises `Denied`; either way observers are told."""
     rules = shop.settings.admission
     try:
-        decisions = await admission.review(shop.boot.policies, request, rules.required, rules.timeout, shop.settings.selection)
+        decisions = await admission.review(
+            shop.boot.policies, request, rules.required, rules.timeout, shop.settings.selection
+        )
     except Denied as error:
         shop.hub.publish("denied", sandbox=request.sandbox, session=request.session, data={"reason": error.message})
         raise

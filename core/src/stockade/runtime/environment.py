@@ -10,9 +10,7 @@ ALLOWED = ("PATH", "LANG", "LANGUAGE", "TZ", "TERM", "COLORTERM", "SSL_CERT_FILE
 
 FALLBACK_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-RESERVED = frozenset(
-    {"HOME", "TMPDIR", "PATH", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"}
-)
+RESERVED = frozenset({"HOME", "TMPDIR", "PATH", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"})
 """Names that the kernel sets; with ``STOCKADE_*`` they are refused from everybody else."""
 
 

@@ -37,4 +37,3 @@ async def join(shop: Workshop, entry: Entry, request: SandboxRequest) -> FileAcc
         await admit(shop, narrowed)
         entry.admitted[wish] = narrowed.file_access
     return entry.admitted[wish]
-

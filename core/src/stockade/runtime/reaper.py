@@ -44,9 +44,7 @@ async def _reap(
     registry: Registry, driver_of: Callable[[str], Driver], name: str, rows: list[Row], live: frozenset[str]
 ) -> list[Reaped]:
     home = registry.home
-    owned = Ownership(
-        home.root, tuple(Orphan(row.id, home.run(row.id), row.handle or {}) for row in rows), live
-    )
+    owned = Ownership(home.root, tuple(Orphan(row.id, home.run(row.id), row.handle or {}) for row in rows), live)
     try:
         async with asyncio.timeout(TIME_LIMIT):
             reaped = await driver_of(name).reap(owned)

@@ -13,7 +13,16 @@ from collections.abc import Callable
 
 from stockade.contracts.authority import TokenMinter
 from stockade.contracts.driver import Driver, Ending
-from stockade.errors import ENDINGS, Cancelled, Denied, DestroyFailed, SandboxInUse, SandboxLost, StockadeError, TurnFailed
+from stockade.errors import (
+    ENDINGS,
+    Cancelled,
+    Denied,
+    DestroyFailed,
+    SandboxInUse,
+    SandboxLost,
+    StockadeError,
+    TurnFailed,
+)
 from stockade.model.authority import SandboxRequest
 from stockade.runtime import reaper, tunnels
 from stockade.runtime.creation import Workshop, create, forget
@@ -190,7 +199,9 @@ class Runner:
             await entry.peer.aclose()
             self._evict(entry)
         forget(registry, entry)
-        self.shop.hub.publish("sandbox_ended", sandbox=entry.id, data={"reason": entry.reason, "evidence": entry.evidence})
+        self.shop.hub.publish(
+            "sandbox_ended", sandbox=entry.id, data={"reason": entry.reason, "evidence": entry.evidence}
+        )
         return ending
 
     async def revoke_tokens(self, entry: Entry, reason: str) -> None:

@@ -247,4 +247,6 @@ def _outcome(work: asyncio.Future[Outcome]) -> Outcome:
     if isinstance(error, StockadeError):
         return Outcome("failed", error.code, error.message, error.hint)
     log.error("a turn failed unexpectedly", exc_info=error)
-    return Outcome("failed", "engine_failed", f"unexpected {type(error).__name__}", "This is a fault in Stockade: see the log.")
+    return Outcome(
+        "failed", "engine_failed", f"unexpected {type(error).__name__}", "This is a fault in Stockade: see the log."
+    )

@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from stockade.contracts.channel import Channel
-from stockade.contracts.engine import Emitter, Engine
 from stockade.contracts.driver import Driver, Ending, Ownership, Reaped, Sandbox
+from stockade.contracts.engine import Emitter, Engine
 from stockade.model.events import Ended, Event, encode
 from stockade.model.isolation import Isolation
 from stockade.model.spec import SandboxSpec

@@ -68,7 +68,8 @@ class Mux:
                 return await asyncio.shield(self._peer)
         except TimeoutError:
             raise SandboxLost(
-                f"no greeting within {timeout:g} s", hint="See the sandbox's log; a slow host may need a longer setting."
+                f"no greeting within {timeout:g} s",
+                hint="See the sandbox's log; a slow host may need a longer setting.",
             ) from None
 
     async def wait_closed(self) -> StockadeError | None:
