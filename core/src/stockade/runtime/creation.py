@@ -198,9 +198,10 @@ async def _undo(shop: Workshop, entry: Entry) -> None:
 
 def forget(registry: Registry, entry: Entry) -> None:
     """Remove the directories, and last the row. For a sandbox that is confirmed gone."""
-    registry.home.discard(registry.home.run(entry.id))
-    if entry.ephemeral:
-        registry.home.discard(registry.home.state(entry.key))
+    home = registry.home
+    for path in (home.run(entry.id), *([home.state(entry.key)] if entry.ephemeral else [])):
+        if not home.discard(path):
+            log.warning("%s: %s is left: it lost its marker or could not be emptied", entry.id, path)
     registry.remove(entry.id)
 
 

@@ -7,8 +7,10 @@ this root, is a real directory, and carries the marker that this module wrote.
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import shutil
+import stat
 from pathlib import Path
 
 MARKER = ".stockade"
@@ -71,8 +73,11 @@ class Home:
 
 
 def _make_removable(path: Path) -> None:
-    # An agent may leave directories without write permission; the owner may still change that.
-    for directory in [path, *(p for p in path.rglob("*") if p.is_dir() and not p.is_symlink())]:
-        mode = directory.stat().st_mode
-        if mode & 0o700 != 0o700:
-            directory.chmod(mode | 0o700)
+    # An agent may leave directories that cannot be entered or emptied; their owner can still change that.
+    # Each is changed before os.walk goes down into it; links are never followed.
+    for folder, names, _ in os.walk(path):
+        for name in names:
+            directory = os.path.join(folder, name)
+            mode = os.lstat(directory).st_mode
+            if stat.S_ISDIR(mode) and mode & 0o700 != 0o700:
+                os.chmod(directory, stat.S_IMODE(mode) | 0o700)

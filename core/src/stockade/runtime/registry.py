@@ -63,6 +63,7 @@ class Registry:
         self.home = home if isinstance(home, Home) else Home(home)
         self.home.ensure()
         try:
+            self.home.registry.touch(mode=0o600)
             self._db = sqlite3.connect(self.home.registry, timeout=5.0, isolation_level=None)
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=NORMAL")

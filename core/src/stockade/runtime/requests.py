@@ -105,7 +105,10 @@ def _directory(path: str | Path, what: str, home: Home) -> Path:
     if not folder.is_dir():
         raise UsageError(f"the {what} {folder} is not a directory", hint=f"Create it: mkdir -p {folder}")
     real, root = folder.resolve(), home.root.resolve()
-    if real == root or real in root.parents or (root in real.parents and "workspace" not in real.parts):
+    own_workspace = real.is_relative_to(root / "state") and real.relative_to(root / "state").parts[1:2] == (
+        "workspace",
+    )
+    if root.is_relative_to(real) or (real.is_relative_to(root) and not own_workspace):
         raise UsageError(
             f"the {what} {folder} contains Stockade's own state",
             hint="Choose another directory: an agent must not reach the registry, keys or other sandboxes.",
