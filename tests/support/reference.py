@@ -26,7 +26,12 @@ def errors_table() -> str:
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
     rows = ["| code | class | meaning | exit |", "| --- | --- | --- | --- |"]
-    for cls in _subclasses(StockadeError):
+    # Those of errors.py as they stand there, then the others by module: not in the order of imports.
+    found = sorted(
+        _subclasses(StockadeError),
+        key=lambda c: (c.__module__, c.__name__) if c.__module__ != StockadeError.__module__ else ("", ""),
+    )
+    for cls in found:
         name = f"`{cls.__name__}`" if ENDINGS.get(cls.code) is not cls else f"`{cls.__name__}`, ends a turn"
         rows.append(f"| `{cls.code}` | {name} | {_first_line(cls)} | {cls.exit_code} |")
     return "\n".join(rows)

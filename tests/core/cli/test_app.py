@@ -71,7 +71,6 @@ def test_the_exit_status_of_a_command_is_passed_on(command: Any) -> None:
     assert app.main(["toy"]) == 7
 
 
-@pytest.mark.requirement("L85")
 @pytest.mark.parametrize(
     ("error", "code", "status"),
     [

@@ -47,7 +47,6 @@ def test_nothing_is_created(home: Path) -> None:
     assert not home.exists()
 
 
-@pytest.mark.requirement("L83")
 def test_a_state_directory_that_others_can_open_is_a_warning(home: Path) -> None:
     home.mkdir()
     home.chmod(0o755)

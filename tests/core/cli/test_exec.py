@@ -29,7 +29,6 @@ def test_both_streams_and_the_exit_status_are_passed_on(
     assert kernel.closed
 
 
-@pytest.mark.requirement("F16")
 @pytest.mark.parametrize(
     ("ending", "status"),
     [(ExecResult(0), 0), (ExecResult(None, signal=9), 137), (ExecResult(None, signal=15, timed_out=True), 124)],
@@ -41,7 +40,6 @@ def test_a_signal_is_128_more_and_a_time_limit_is_124(
     assert exec_.run(parse(exec_, "--timeout", "1", "--", "cmd"), kernel.open) == status
 
 
-@pytest.mark.requirement("F26")
 def test_cut_output_is_told(kernel: Any, parse: Parse, capfd: pytest.CaptureFixture[str]) -> None:
     kernel.proc.ending = ExecResult(0, truncated=True)
     assert exec_.run(parse(exec_, "cmd"), kernel.open) == 0

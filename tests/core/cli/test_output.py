@@ -36,7 +36,6 @@ async def test_everything_arrives_in_order(pipe: tuple[int, int]) -> None:
     assert await read_exactly(pipe[0], len(expected)) == expected
 
 
-@pytest.mark.requirement("L82")
 async def test_a_reader_that_stopped_does_not_stop_the_event_loop(pipe: tuple[int, int]) -> None:
     out = Output(pipe[1])
     size = HIGH_WATER + 200_000
@@ -50,7 +49,6 @@ async def test_a_reader_that_stopped_does_not_stop_the_event_loop(pipe: tuple[in
     await out.drain()
 
 
-@pytest.mark.requirement("L82")
 async def test_a_reader_that_went_away_is_a_broken_pipe(pipe: tuple[int, int]) -> None:
     os.close(pipe[0])
     out = Output(pipe[1])

@@ -116,7 +116,6 @@ async def test_a_terminal_gets_all_in_order_with_the_outcome_last(sink: Callable
     ]
 
 
-@pytest.mark.requirement("F94")
 async def test_a_failure_has_its_code_and_hint_before_the_last_line(sink: Callable[[], Sink]) -> None:
     text, side = sink(), sink()
     await show(piped(text, side), (Text("Half"),), FAILED)
@@ -147,7 +146,6 @@ async def test_no_escape_sequence_of_an_agent_reaches_the_terminal(sink: Callabl
     assert "\x1b" not in progress.label
 
 
-@pytest.mark.requirement("F18", "F22", "F87")
 async def test_cuts_gaps_and_noise_are_told(sink: Callable[[], Sink]) -> None:
     text, side = sink(), sink()
     await show(piped(text, side), (Truncated(99), Gap(3), Unparsed("npm WARN"), Notice("retry", "warning")), DONE)
