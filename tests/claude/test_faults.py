@@ -120,7 +120,7 @@ async def test_an_unread_stderr_does_not_block_the_turn(open_session: Open, fake
     assert (await open_session(cli=fake_cli("stderr")).run()).status == "completed"
 
 
-@pytest.mark.requirement("L20", "L63")
+@pytest.mark.requirement("L20", "L63", "F37")
 async def test_the_process_gets_exactly_the_given_environment(
     open_session: Open, fake_cli: Fake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,6 +132,8 @@ async def test_the_process_gets_exactly_the_given_environment(
     assert "CANARY_OF_THE_HOST" not in inside
     assert inside["ANTHROPIC_AUTH_TOKEN"] == "placeholder"
     assert inside["HOME"] == session.context.environment["HOME"]
+    needed = {"PATH", "TMPDIR", "ANTHROPIC_BASE_URL", "CLAUDE_CONFIG_DIR", "CLAUDE_CODE_TMPDIR"}
+    assert all(inside.get(name) for name in needed), "what Claude Code cannot start without"
     assert dict(os.environ) == before
 
 
@@ -162,6 +164,22 @@ async def test_an_interrupt_of_a_process_that_does_not_listen_kills_it(open_sess
     await session.engine.interrupt()
     await session.engine.interrupt()
     assert (await asyncio.wait_for(running, 5)).code == "cancelled"
+
+
+@pytest.mark.requirement("F4")
+async def test_a_launcher_that_forwards_no_signal_does_not_leave_the_program_behind(
+    open_session: Open, fake_cli: Fake, tmp_path: Path
+) -> None:
+    shim = tmp_path / "shim"
+    shim.write_text(f'#!/bin/sh\nexec 3<&0\n"{fake_cli("stubborn")}" "$@" <&3 &\necho $! >"{tmp_path}/pid"\nwait\n')
+    shim.chmod(0o755)
+    session = open_session(cli=shim)
+    running = asyncio.ensure_future(session.run())
+    await session.until(Text)
+    await session.engine.interrupt()
+    assert (await asyncio.wait_for(running, 5)).code == "cancelled"
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
 
 
 async def test_an_interrupt_without_a_turn_does_nothing(open_session: Open, fake_cli: Fake) -> None:

@@ -131,7 +131,7 @@ def test_only_tier_2_bypasses_and_says_that_there_is_a_sandbox(tmp_path: Path, a
         assert found.inside_sandbox is relaxed
 
 
-@pytest.mark.requirement("L65")
+@pytest.mark.requirement("L65", "F92")
 @pytest.mark.parametrize("access", ["read-only", "workspace-write", "full"])
 def test_a_question_is_answered_without_a_person(tmp_path: Path, access: FileAccess) -> None:
     for tier in (0, 2):

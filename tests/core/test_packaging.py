@@ -67,8 +67,8 @@ def tracked() -> list[Path]:
         command = ["git", "-c", "safe.directory=*", "ls-files", "-co", "--exclude-standard", "-z"]
         listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
         return [ROOT / name for name in listed.split("\0") if name and (ROOT / name).is_file()]
-    skip = {".venv", ".tox", "__pycache__", ".git"}
-    return [p for p in ROOT.rglob("*") if p.is_file() and not skip & set(p.relative_to(ROOT).parts)]
+    made = {".git", *(line.strip("/") for line in (ROOT / ".gitignore").read_text().splitlines() if line[-1:] == "/")}
+    return [p for p in ROOT.rglob("*") if p.is_file() and not made & set(p.relative_to(ROOT).parts)]
 
 
 def test_no_file_names_a_machine_or_a_registry() -> None:

@@ -61,6 +61,13 @@ def test_the_first_command_of_the_readme_leaves_hello_txt(main_job: MainJob) -> 
     main_job.line.assert_nothing_left()
 
 
+@pytest.mark.requirement("L21")
+@pytest.mark.parametrize("name", ["HTTP_PROXY", "http_proxy", "ALL_PROXY"])
+def test_a_proxy_that_is_passed_in_does_not_get_the_model_calls(stockade: CommandLine, name: str) -> None:
+    done = stockade("run", "--rehearse", "hello", "--env-pass", name, "Hello", env={name: "http://127.0.0.1:9"})
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_pipe_gets_plain_text_and_the_rest_is_on_stderr(main_job: MainJob) -> None:
     done = main_job.plain
     assert done.stdout.strip()

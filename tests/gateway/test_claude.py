@@ -62,6 +62,7 @@ def claude(tmp_path: Path) -> Run:
     return run
 
 
+@pytest.mark.slow
 async def test_hello_makes_claude_write_the_file_in_its_workspace(rehearse: Any, claude: Run, tmp_path: Path) -> None:
     async with rehearse("hello") as url:
         code, messages = await claude(url)
@@ -71,6 +72,7 @@ async def test_hello_makes_claude_write_the_file_in_its_workspace(rehearse: Any,
     assert messages[-1]["usage"]["output_tokens"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "said"),
     [

@@ -205,6 +205,7 @@ async def test_a_caller_that_leaves_before_the_first_byte_cancels_the_upstreams_
     await vendor.gone.wait()
 
 
+@pytest.mark.slow
 async def test_more_calls_than_a_clients_usual_pool_run_at_once(vendor: Vendor, forwarding: str) -> None:
     here = asyncio.Barrier(120)
 

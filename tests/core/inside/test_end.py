@@ -88,6 +88,7 @@ async def test_a_program_that_is_killed_takes_everything_with_it(inside: Inside)
     assert sleepers() == []
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("L14", "F69", "F70")
 async def test_the_deadline_ends_everything_whatever_runs(start: Start) -> None:
     inside = await start("--deadline", str(time.time() + 2.5))
@@ -102,6 +103,7 @@ async def test_a_deadline_that_has_passed_ends_it_at_once(start: Start) -> None:
     assert await ended(inside) == EXIT_DEADLINE
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("F17")
 async def test_silence_for_a_lease_ends_everything(start: Start) -> None:
     inside = await start(lease=1)
@@ -110,6 +112,7 @@ async def test_silence_for_a_lease_ends_everything(start: Start) -> None:
     assert sleepers() == []
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("F71")
 async def test_pings_keep_it_alive(start: Start) -> None:
     inside = await start(lease=0.4)

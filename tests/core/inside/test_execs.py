@@ -100,6 +100,7 @@ async def test_a_grandchild_that_holds_stdout_does_not_hold_the_result(client: C
     assert running("sleep\x007001"), "a background process lives on with the sandbox"
 
 
+@pytest.mark.slow
 async def test_a_grandchild_that_prints_for_ever_is_cut_off(client: Client) -> None:
     async with asyncio.timeout(10):
         done = await client.exec("sh", "-c", "(while :; do echo more; sleep 0.02; done) & echo done")
@@ -119,6 +120,7 @@ async def test_output_at_the_cap_is_whole(client: Client) -> None:
     assert (len(done.stdout), done.stderr, done.result) == (1000, b"", CLEAN)
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("F26")
 async def test_a_reader_that_is_slow_slows_the_command_and_not_the_memory(client: Client) -> None:
     before = (await client.control("stats"))["rss"]
@@ -138,6 +140,7 @@ async def test_both_outputs_are_drained(client: Client) -> None:
     assert (len(done.stdout), len(done.stderr)) == (200_000, 200_000)
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("F27")
 async def test_five_hundred_commands_all_give_their_text(client: Client) -> None:
     async def some(start: int) -> list[str]:

@@ -39,6 +39,14 @@ async def test_everything_an_engine_is_given_lies_under_the_state_dir(inside: In
     assert facts["cwd"] == facts["workspace"] == str(inside.workspace)
 
 
+@pytest.mark.requirement("L31", "L36")
+async def test_what_a_frame_does_not_say_is_the_least_and_no_guess(client: Client) -> None:
+    facts = await client.facts()
+    assert (facts["file_access"], facts["model"]) == ("read-only", None)
+    facts = await client.facts(file_access="workspace-write", model="m-1")
+    assert (facts["file_access"], facts["model"]) == ("workspace-write", "m-1")
+
+
 @pytest.mark.requirement("L37", "L38")
 async def test_the_tier_is_the_drivers_whatever_the_environment_says(start: Start) -> None:
     inside = await start("--tier", "1", STOCKADE_TIER="2")
@@ -200,6 +208,7 @@ async def test_a_cancelled_turn_ends_with_what_the_engine_still_said(client: Cli
     assert (await client.facts())["resume"] == "n-7", "the next turn has a new engine"
 
 
+@pytest.mark.slow
 async def test_an_engine_that_ignores_everything_is_cancelled_all_the_same(client: Client) -> None:
     stream = await client.open_turn({"ignore_everything": True}, turn="mine")
     assert await stream.receive()
@@ -233,6 +242,7 @@ async def test_cancelling_what_does_not_run_says_so(client: Client) -> None:
     assert await client.control("cancel", turn="unknown") == {"cancelled": False}
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("F2", "F3", "F5", "F9")
 async def test_cancelling_ends_every_process_of_the_session_and_of_no_other(inside: Inside) -> None:
     client = inside.client

@@ -61,6 +61,7 @@ async def test_a_failed_creation_is_not_replayed_to_later_turns(bench: Any) -> N
     assert (await (await bench.turn(sandbox="k")).outcome()).status == "completed"
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("L4", "L5", "L75", "F65")
 async def test_a_lost_channel_destroys_the_sandbox_through_its_driver_once(bench: Any) -> None:
     await (await bench.turn(sandbox="k")).outcome()
@@ -245,6 +246,7 @@ async def test_a_stop_that_ends_other_sessions_names_them(bench: Any, caplog: py
     assert "alice" in caplog.text and "bob" in caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("L71", "F52")
 async def test_a_failure_after_the_drivers_create_destroys_the_sandbox(bench: Any) -> None:
     async def impostor(spec: SandboxSpec) -> None:

@@ -63,6 +63,7 @@ async def test_a_buffer_may_be_reused_after_a_write(pair: Pair) -> None:
     assert await read_exactly(other, 500_000) == b"x" * 500_000
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("L82")
 async def test_a_writer_waits_for_a_slow_reader(pair: Pair) -> None:
     one, other = pair

@@ -104,6 +104,7 @@ def test_arbitrary_bytes_end_in_a_typed_failure(side: Side, data: bytes, greet: 
     check((ending, received if sent else {}, stray), sent)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("side", ["kernel", "inside"])
 @given(sent=SEQUENCES)
 @hypothesis_settings(max_examples=300)

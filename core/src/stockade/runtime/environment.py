@@ -29,4 +29,13 @@ def sandbox_environment(host: Mapping[str, str], state: Path, sandbox: str, extr
         XDG_STATE_HOME=str(home / ".local/state"),
         STOCKADE_SANDBOX=sandbox,
     )
+    _keep_routes_off_proxies(environment)
     return environment
+
+
+def _keep_routes_off_proxies(environment: dict[str, str]) -> None:
+    """A proxy that was passed in must not get what is meant for a route's listener on loopback (L21)."""
+    if any(name.upper().endswith("_PROXY") for name in environment):
+        known = environment.get("no_proxy") or environment.get("NO_PROXY")
+        hosts = ",".join(filter(None, (known, "127.0.0.1", "localhost")))
+        environment.update(NO_PROXY=hosts, no_proxy=hosts)
