@@ -116,9 +116,21 @@ class Kernel:
         data = requests.message_bytes(message)
         servers = requests.check_mcp(mcp_servers)
         name, entry_point, engine_class = self._catalog.engine(engine)
-        request, ephemeral = self._request(
-            name, driver, session, sandbox, user, workspace, file_access, ttl, env_pass, add_dirs
+        request, ephemeral = requests.sandbox_request(
+            self.settings,
+            self._home,
+            engine=name,
+            driver=driver,
+            session=session,
+            sandbox=sandbox,
+            user=user,
+            workspace=workspace,
+            file_access=file_access,
+            ttl=ttl,
+            env_pass=env_pass,
+            add_dirs=add_dirs,
         )
+        request = self._with_driver(request)
         self._catalog.preflight(engine_class)
         session_name = session or requests.new_id("session")
         handle = TurnHandle(id=requests.new_id("turn"), session=session_name, sandbox=request.key)
@@ -161,9 +173,18 @@ class Kernel:
         (`Denied`, `CreateFailed`, …).
         """
         command = requests.check_argv(argv)
-        request, ephemeral = self._request(
-            "", driver, None, sandbox, user, workspace, "workspace-write", ttl, env_pass, ()
+        request, ephemeral = requests.sandbox_request(
+            self.settings,
+            self._home,
+            driver=driver,
+            sandbox=sandbox,
+            user=user,
+            workspace=workspace,
+            file_access="workspace-write",
+            ttl=ttl,
+            env_pass=env_pass,
         )
+        request = self._with_driver(request)
         entry = await self._runner.acquire(request, ephemeral=ephemeral, preload="")
         try:
             assert entry.peer is not None
@@ -243,37 +264,12 @@ class Kernel:
             passes += 1
             await asyncio.sleep(POLL)
 
-    def _request(
-        self,
-        engine: str,
-        driver: str | None,
-        session: str | None,
-        sandbox: str | None,
-        user: str | None,
-        workspace: str | Path | None,
-        file_access: str,
-        ttl: float | None,
-        env_pass: Iterable[str],
-        add_dirs: Iterable[str | Path],
-    ) -> tuple[SandboxRequest, bool]:
-        request, ephemeral = requests.sandbox_request(
-            self.settings,
-            self._home,
-            engine=engine,
-            driver=driver or "",
-            session=session,
-            sandbox=sandbox,
-            user=user,
-            workspace=workspace,
-            file_access=file_access,
-            ttl=ttl,
-            env_pass=env_pass,
-            add_dirs=add_dirs,
-        )
+    def _with_driver(self, request: SandboxRequest) -> SandboxRequest:
+        """The request with its driver chosen, and loaded: a driver that is broken fails the caller."""
         if not request.driver:
             request = dataclasses.replace(request, driver=self._catalog.choose_driver(request))
         self._catalog.driver(request.driver)
-        return request, ephemeral
+        return request
 
 
 def _home_key(user: str) -> str:

@@ -140,7 +140,7 @@ class _Exec:
             asyncio.create_task(self._pump(process.stdout, STDOUT)),
             asyncio.create_task(self._pump(process.stderr, STDERR)),
         }
-        exited = asyncio.create_task(_exit(process))
+        exited = asyncio.create_task(tree.exit_code(process))
         dropped = asyncio.create_task(stream.wait_reset())
         timed_out = False
         try:
@@ -246,20 +246,3 @@ class _StdinProtocol(asyncio.BaseProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         # The command closed its stdin or ended: what comes for it is read and dropped.
         self.writable.set()
-
-
-async def _exit(process: subprocess.Popen[bytes]) -> int:
-    """The exit code once the process itself has ended, whoever holds its pipes; negative for a signal."""
-    try:
-        descriptor = os.pidfd_open(process.pid)
-    except OSError:
-        return await asyncio.to_thread(process.wait)
-    loop = asyncio.get_running_loop()
-    ended = asyncio.Event()
-    loop.add_reader(descriptor, ended.set)
-    try:
-        await ended.wait()
-    finally:
-        loop.remove_reader(descriptor)
-        os.close(descriptor)
-    return process.wait()

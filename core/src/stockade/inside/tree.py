@@ -6,6 +6,7 @@ import asyncio
 import os
 import secrets
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Mapping
 
@@ -71,3 +72,20 @@ async def _look(find: Callable[[], Mapping[int, Process]]) -> Mapping[int, Proce
 def _send(found: Mapping[int, Process], number: int) -> None:
     for process in found.values():
         proc.send(process, number)
+
+
+async def exit_code(process: subprocess.Popen[bytes]) -> int:
+    """The exit code once the process itself has ended, whoever holds its pipes; negative for a signal."""
+    try:
+        descriptor = os.pidfd_open(process.pid)
+    except OSError:
+        return await asyncio.to_thread(process.wait)
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+    loop.add_reader(descriptor, ended.set)
+    try:
+        await ended.wait()
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
+    return process.wait()

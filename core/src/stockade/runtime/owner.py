@@ -37,7 +37,7 @@ def is_alive(folder: Path, owner: str) -> bool:
     except FileNotFoundError:
         return False
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two who look must not see each other
     except BlockingIOError:
         return True
     finally:

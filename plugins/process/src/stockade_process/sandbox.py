@@ -16,7 +16,7 @@ from typing import Any
 from stockade.contracts.channel import Channel
 from stockade.contracts.driver import Ending, Sandbox
 from stockade.errors import DestroyFailed
-from stockade.inside import proc
+from stockade.inside import proc, tree
 from stockade.inside.init import EXIT_DEADLINE, EXIT_HANGUP, EXIT_PROTOCOL, EXIT_SILENCE
 from stockade.model.isolation import Isolation
 from stockade_process import reap
@@ -55,7 +55,7 @@ class ProcessSandbox(Sandbox):
         self._destroyed = False
         self._gone = False
         self._destroying = asyncio.Lock()
-        self._exit = asyncio.create_task(_exit(process), name=f"stockade-process-{id}")
+        self._exit = asyncio.create_task(tree.exit_code(process), name=f"stockade-process-{id}")
 
     @property
     def handle(self) -> Mapping[str, Any]:
@@ -138,20 +138,3 @@ class ProcessSandbox(Sandbox):
                 return file.read().decode(errors="replace").strip()
         except OSError:
             return ""
-
-
-async def _exit(process: subprocess.Popen[bytes]) -> int:
-    """The exit code when the outermost process has ended; negative for a signal."""
-    try:
-        descriptor = os.pidfd_open(process.pid)
-    except OSError:
-        return await asyncio.to_thread(process.wait)
-    loop = asyncio.get_running_loop()
-    ended = asyncio.Event()
-    loop.add_reader(descriptor, ended.set)
-    try:
-        await ended.wait()
-    finally:
-        loop.remove_reader(descriptor)
-        os.close(descriptor)
-    return process.wait()
