@@ -1,7 +1,7 @@
 """Deny wins, no answer is a no, and every deny names its plugin."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from stockade.errors import Denied
 from stockade.model.authority import SandboxRequest, Verdict
 from stockade.plugins.answers import Answer
 from stockade.plugins.selection import Selection
-from stockade.runtime.admission import AdmissionDenied, review
+from stockade.runtime.admission import AdmissionDenied, Decision, Policies, ask_review, favourable
 from tests.support.toys import Toys
 
 REQUEST = SandboxRequest("s1", "key", "process", "claude", "", "", "read-only", Path("/work"), 60.0)
@@ -32,6 +32,16 @@ def says(value: object) -> Callable[[], Awaitable[object]]:
         return value
 
     return answer
+
+
+async def review(
+    policies: Policies,
+    request: SandboxRequest,
+    required: Sequence[str],
+    timeout: float,
+    selection: Selection | None = None,
+) -> list[Decision]:
+    return favourable("sandbox", request.sandbox, await ask_review(policies, request, required, timeout, selection))
 
 
 def of(plugin: str, answer: Callable[[], Awaitable[Any]], name: str = "toy") -> Answer[AdmissionPolicy]:

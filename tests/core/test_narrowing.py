@@ -1,5 +1,6 @@
 """How answers of several plugins become one."""
 
+import dataclasses
 import itertools
 from collections.abc import Sequence
 
@@ -64,6 +65,59 @@ def test_claims_only_narrow_and_the_order_never_matters(answers: list[ClaimLimit
     assert merged.requests is not None
     assert merged.requests <= 10
     assert (merged.sandbox, merged.turn, merged.audience) == ("s", "t", "model")
+
+
+WIDER = {
+    "expires": 200.0,
+    "models": ("a", "b", "c"),
+    "requests": 11,
+    "input_tokens": 11,
+    "output_tokens": 11,
+    "cost_microdollars": 11,
+}
+NARROWER = {
+    "expires": 50.0,
+    "models": ("b",),
+    "requests": 9,
+    "input_tokens": 9,
+    "output_tokens": 9,
+    "cost_microdollars": 9,
+}
+LIMITED = dataclasses.replace(CLAIMS, input_tokens=10, output_tokens=10, cost_microdollars=10)
+
+
+def test_what_a_hook_may_limit_is_all_tested_here() -> None:
+    assert {field.name for field in dataclasses.fields(ClaimLimits)} == WIDER.keys() == NARROWER.keys()
+
+
+@pytest.mark.requirement("L45")
+@pytest.mark.parametrize("name", WIDER)
+def test_a_limit_narrows_its_claim_and_never_widens_it(name: str) -> None:
+    assert narrowing.claims(LIMITED, [ClaimLimits(**{name: WIDER[name]})]) == LIMITED
+    narrowed = narrowing.claims(LIMITED, [ClaimLimits(**{name: NARROWER[name]})])
+    assert narrowed == dataclasses.replace(LIMITED, **{name: NARROWER[name]})
+
+
+@pytest.mark.requirement("L45")
+@pytest.mark.parametrize("name", ["models", "requests", "input_tokens", "output_tokens", "cost_microdollars"])
+def test_a_limit_applies_where_there_was_none(name: str) -> None:
+    free = dataclasses.replace(LIMITED, **{name: None})
+    assert narrowing.claims(free, [ClaimLimits(**{name: WIDER[name]})]) == dataclasses.replace(
+        free, **{name: WIDER[name]}
+    )
+
+
+@pytest.mark.requirement("L45")
+@pytest.mark.parametrize("name", ["sandbox", "session", "turn", "user", "engine", "tier", "audience", "pack"])
+def test_no_hook_can_say_what_a_token_is_for(name: str) -> None:
+    with pytest.raises(TypeError):
+        ClaimLimits(**{name: "another"})
+
+
+def test_limits_that_leave_no_model_leave_none() -> None:
+    """Not: any model."""
+    merged = narrowing.claims(CLAIMS, [ClaimLimits(models=("a",)), ClaimLimits(models=("b",))])
+    assert merged.models == ()
 
 
 def test_environments_merge_where_they_agree() -> None:

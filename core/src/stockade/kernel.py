@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from stockade.contracts.driver import Reaped
-from stockade.errors import DestroyFailed, SandboxNotFound
+from stockade.errors import SandboxNotFound, UsageError
 from stockade.model.authority import SandboxRequest
 from stockade.plugins import hooks
-from stockade.runtime import reaper, requests, tunnels
+from stockade.runtime import reaper, requests, wishes, withdrawal
 from stockade.runtime.catalog import Catalog
 from stockade.runtime.creation import Workshop, host_environment
 from stockade.runtime.execs import ExecHandle
@@ -30,12 +30,10 @@ from stockade.settings import Settings
 
 log = logging.getLogger("stockade.kernel")
 
-POLL = 0.5
-"""Seconds between looks at what other processes wish."""
 SWEEP = 30.0
 """Seconds between the reaper's passes."""
-WISH_TIME = 20.0
-"""Seconds for another process to end its sandbox."""
+SIGHTINGS = 1.0
+"""Seconds between the two sweeps of a pass."""
 
 
 class Kernel:
@@ -66,16 +64,25 @@ class Kernel:
         self._registry = Registry(self._home)
         self._owner = Owner(self._home.owners)
         self._hub = Hub([o.value for o in self._boot.observers])
-        shop = Workshop(self.settings, self._boot, self._registry, self._hub, self._owner.id, host_environment())
-        self._runner = Runner(shop, self._catalog.driver, self._catalog.minter)
+        minter = self._catalog.minter
+        shop = Workshop(
+            self.settings,
+            self._boot,
+            self._registry,
+            self._hub,
+            self._owner.id,
+            host_environment(),
+            warranted=minter is not None,
+        )
+        self._runner = Runner(shop, self._catalog.driver, minter)
         self._turn_runner = TurnRunner(self._runner)
-        self._housekeeping = asyncio.create_task(self._keep_house(), name="stockade-housekeeping")
+        housekeeping = asyncio.create_task(self._keep_house(), name="stockade-housekeeping")
+        self._chores = [housekeeping, *withdrawal.watch(self._boot.policies, self._runner)]
 
     async def _aclose(self) -> None:
-        self._housekeeping.cancel()
-        for turn in self._turns:
-            turn.cancel()
-        await asyncio.wait({self._housekeeping, *self._turns})
+        for task in (*self._chores, *self._turns):
+            task.cancel()
+        await asyncio.wait({*self._chores, *self._turns})
         await self._runner.aclose()
         await self._catalog.aclose()
         await self._hub.aclose(timeout=2.0)
@@ -131,6 +138,7 @@ class Kernel:
             add_dirs=add_dirs,
         )
         request = self._with_driver(request)
+        requests.check_provider_keys(name, engine_class.PROVIDER_KEYS, request.env_pass, self._runner.shop.host)
         self._catalog.preflight(engine_class)
         session_name = session or requests.new_id("session")
         handle = TurnHandle(id=requests.new_id("turn"), session=session_name, sandbox=request.key)
@@ -148,7 +156,6 @@ class Kernel:
             },
             routes=tuple(engine_class.ROUTES),
             timeout=timeout or self.settings.turn_timeout or request.ttl,
-            model=model,
         )
         handle.task = task = asyncio.create_task(self._turn_runner.run(handle, job), name=f"stockade-{handle.id}")
         self._turns.add(task)
@@ -209,40 +216,23 @@ class Kernel:
         entry = self._runner.find(name)
         if entry is not None:
             await self._runner.end(entry, "cancelled", "destroyed by the caller")
-            return
-        row = self._registry.find(name)
-        if row is None:
-            raise SandboxNotFound(f"no sandbox {name!r}", hint="`stockade sandboxes list` shows what there is.")
-        if self._registry.is_orphan(row):
-            await self.reap()
         else:
-            self._registry.update(row.id, wish="destroy")
-        try:
-            async with asyncio.timeout(WISH_TIME):
-                while (left := self._registry.find(row.id)) is not None:
-                    if self._registry.is_orphan(left):
-                        await self.reap()
-                    await asyncio.sleep(POLL / 5)
-        except TimeoutError:
-            raise DestroyFailed(
-                f"sandbox {row.key!r} is still there after {WISH_TIME:g} s",
-                sandbox=row.id,
-                hint="Its owner does not answer: end that process, then `stockade sandboxes reap`.",
-            ) from None
+            await wishes.destroy(self._registry, self._row(name), self.reap)
 
     async def revoke(self, name: str, route: str) -> int:
-        """Close a route (or ``"all"``) of a live sandbox of this kernel for good: new streams are refused,
-        live ones cut, the tokens of its turns revoked. Returns how many streams were cut.
+        """Close a route (or ``"all"``) of a sandbox, of whatever process, for good.
 
-        Raises `SandboxNotFound`, or `RevocationUnsupported` when the driver has another way out (L39).
+        New streams are refused, live ones cut, the tokens of its turns revoked; returns how many streams were
+        cut. In this process, routes see no token any more when this first awaits, and nothing of a stream
+        arrives after it returned. Raises `SandboxNotFound`, `UsageError` for a route that nobody serves,
+        `RevocationUnsupported` when the driver has another way out (L39).
         """
+        if route not in ("all", *self._boot.routes):
+            raise UsageError(f"there is no route {route!r}", hint=f"One of: all, {', '.join(self._boot.routes)}.")
         entry = self._runner.find(name)
-        if entry is None or entry.sandbox is None:
-            raise SandboxNotFound(f"no live sandbox {name!r} in this process")
-        count = await tunnels.cut(entry, route)
-        await self._runner.revoke_tokens(entry, f"route {route} revoked")
-        await entry.sandbox.revoke(route)
-        return count
+        if entry is not None:
+            return await self._runner.revoke(entry, route)
+        return await wishes.revoke(self._registry, self._row(name), route)
 
     async def reap(self) -> list[Reaped]:
         """Remove what dead processes left, now."""
@@ -252,17 +242,19 @@ class Kernel:
         passes = 0
         while True:
             try:
-                if passes % int(SWEEP / POLL) in (0, 2):
+                if passes % int(SWEEP / wishes.POLL) in (0, int(SIGHTINGS / wishes.POLL)):
                     await reaper.sweep(self._registry, self._catalog.driver)
-                for row in self._registry.wishes(self._owner.id):
-                    entry = self._runner.find(row.id)
-                    if entry is not None:
-                        log.warning("another process asks for the end of %s", row.id)
-                        await self._runner.end(entry, "cancelled", "destroyed by another process")
+                await wishes.grant(self._registry, self._owner.id, self._runner)
             except Exception:
                 log.exception("housekeeping failed; it goes on")
             passes += 1
-            await asyncio.sleep(POLL)
+            await asyncio.sleep(wishes.POLL)
+
+    def _row(self, name: str) -> Row:
+        row = self._registry.find(name)
+        if row is None:
+            raise SandboxNotFound(f"no sandbox {name!r}", hint="`stockade sandboxes list` shows what there is.")
+        return row
 
     def _with_driver(self, request: SandboxRequest) -> SandboxRequest:
         """The request with its driver chosen, and loaded: a driver that is broken fails the caller."""

@@ -66,7 +66,7 @@ class Settings(BaseSettings):
     driver: str = ""
     """Driver of requests that name none; empty: a plugin's choice, else the only one installed."""
     engine: str = ""
-    """Engine of turns that name none; empty: the only one installed."""
+    """Engine of turns that name none; empty: the first installed by name, with a warning when there are several."""
     ttl: Seconds = 3600.0
     """Seconds from creation to the end of a sandbox."""
     lease: Seconds = 30.0
@@ -86,6 +86,10 @@ class Settings(BaseSettings):
     admission: Admission = Admission()
     rehearse: str | None = None
     """A scripted model (a name, or a path) that answers instead of a vendor."""
+    record: Path | None = None
+    """A file for the model traffic of this kernel, secrets removed. Excludes ``rehearse`` and ``replay``."""
+    replay: Path | None = None
+    """A recorded file that answers instead of a vendor."""
     env_pass: Names = ()
     """Names of host variables that every sandbox gets."""
     plugin: dict[str, dict[str, Any]] = Field(default_factory=dict, repr=False)
@@ -99,7 +103,7 @@ class Settings(BaseSettings):
         except RuntimeError:
             raise ValueError("the user in this path is not known") from None
 
-    @field_validator("rehearse", "turn_timeout", mode="before")
+    @field_validator("rehearse", "record", "replay", "turn_timeout", mode="before")
     @classmethod
     def _empty_is_none(cls, value: object) -> object:
         return None if value == "" else value

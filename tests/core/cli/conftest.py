@@ -91,6 +91,10 @@ class FakeKernel:
         self.asked = {"argv": list(argv), **options}
         return self.proc
 
+    async def revoke(self, name: str, route: str) -> int:
+        self.asked = {"revoke": (name, route)}
+        return 3
+
     async def destroy(self, name: str) -> None:
         self.asked = {"destroy": name}
         if self.failure is not None:

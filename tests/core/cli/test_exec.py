@@ -48,12 +48,14 @@ def test_cut_output_is_told(kernel: Any, parse: Parse, capfd: pytest.CaptureFixt
 
 def test_options_of_the_command_are_its_own(kernel: Any, parse: Parse, tmp_path: Path) -> None:
     args = parse(
-        exec_, "--driver", "d", "--workspace", str(tmp_path), "--ttl", "60", "--", "ls", "--driver", "x", "--", "-l"
-    )
+        exec_, "--driver", "d", "--workspace", str(tmp_path), "--user", "u", "--ttl", "60", "--",
+        "ls", "--driver", "x", "--", "-l",
+    )  # fmt: skip
     exec_.run(args, kernel.open)
     assert kernel.asked["argv"] == ["ls", "--driver", "x", "--", "-l"]
     assert kernel.asked["driver"] == "d"
     assert kernel.asked["workspace"] == tmp_path
+    assert kernel.asked["user"] == "u"
     assert kernel.asked["ttl"] == 60
 
 

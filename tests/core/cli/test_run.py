@@ -67,7 +67,7 @@ def test_the_default_file_access_is_read_only(kernel: Any, parse: Parse) -> None
 def test_every_option_reaches_the_kernel(kernel: Any, parse: Parse, tmp_path: Path) -> None:
     args = parse(
         run, "--engine", "e", "--driver", "d", "--model", "m", "--workspace", str(tmp_path), "--file-access", "full",
-        "--session", "s", "--sandbox", "k", "--ttl", "5m", "--timeout", "9", "--rehearse", "hello",
+        "--session", "s", "--sandbox", "k", "--user", "u", "--ttl", "5m", "--timeout", "9", "--rehearse", "hello",
         "--add-dir", "/", "--add-dir", str(tmp_path), "--env-pass", "A", "--env-pass", "B", "do it",
     )  # fmt: skip
     run.run(args, kernel.open)
@@ -81,6 +81,7 @@ def test_every_option_reaches_the_kernel(kernel: Any, parse: Parse, tmp_path: Pa
         "file_access": "full",
         "session": "s",
         "sandbox": "k",
+        "user": "u",
         "ttl": 300.0,
         "timeout": 9.0,
         "add_dirs": (Path("/"), tmp_path),

@@ -86,3 +86,13 @@ def test_destroying_what_is_not_there_is_typed(kernel: Any, parse: Parse) -> Non
     kernel.failure = SandboxNotFound("no sandbox 'k'")
     with pytest.raises(SandboxNotFound):
         sandboxes.run(parse(sandboxes, "destroy", "k"), kernel.open)
+
+
+def test_revoke_says_how_many_connections_were_cut(
+    kernel: Any, parse: Parse, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert sandboxes.run(parse(sandboxes, "revoke", "k", "model"), kernel.open) == 0
+    assert kernel.asked == {"revoke": ("k", "model")}
+    assert capsys.readouterr().out == "revoked model of k: 3 live connection(s) cut\n"
+    assert sandboxes.run(parse(sandboxes, "revoke", "k", "all", "--json"), kernel.open) == 0
+    assert json.loads(capsys.readouterr().out) == [{"key": "k", "route": "all", "cut": 3}]

@@ -44,10 +44,11 @@ class Minter(TokenMinter):
 
 
 class Echo(Route):
-    origins = []
+    origins, turns = [], []
 
     async def serve(self, stream, origin):
         Echo.origins.append(origin)
+        Echo.turns.append(origin.turn)
         while data := await stream.receive():
             await stream.send(data)
         await stream.send_end()

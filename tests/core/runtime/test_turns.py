@@ -161,12 +161,8 @@ async def test_a_route_gets_bytes_and_the_kernels_own_word_on_their_origin(bench
     turn = await bench.turn(sandbox="k", session="s", user="ann")
     assert (await turn.outcome()).message == "ping"
     [origin] = bench.toy.Echo.origins
-    assert (origin.sandbox, origin.session, origin.turn, origin.user) == (
-        bench.driver.sandboxes[0].id,
-        "s",
-        turn.id,
-        "ann",
-    )
+    assert (origin.sandbox, origin.session, origin.user) == (bench.driver.sandboxes[0].id, "s", "ann")
+    assert bench.toy.Echo.turns == [turn.id]
     assert "secret-value-of-token" not in repr(origin)
 
 
@@ -313,3 +309,10 @@ async def test_without_a_minter_turns_carry_no_token_and_the_log_says_so_once(
                 assert (await (await bench.turn()).outcome()).status == "completed"
     assert [origin.token for origin in bench.toy.Echo.origins] == [None, None]
     assert caplog.text.count("turns carry no token") == 1
+
+
+async def test_without_a_name_the_first_engine_runs_and_says_so(bench: Any, caplog: pytest.LogCaptureFixture) -> None:
+    outcome = await (await bench.turn(engine=None)).outcome()
+    assert outcome.status == "completed"
+    assert bench.toy.Policy.seen[-1].engine == "echoing"
+    assert "echoing runs (installed: echoing, null)" in caplog.text

@@ -122,3 +122,21 @@ async def test_a_closed_channel_reads_its_end_and_refuses_writes(pair: Pair) -> 
     assert await reading == b""
     with pytest.raises(ConnectionError):
         await one.write(b"x")
+
+
+@pytest.mark.requirement("L82")
+async def test_many_writers_together_do_not_overfill_the_channel(pair: Pair) -> None:
+    one, other = pair
+    writers = [asyncio.create_task(one.write(b"z" * 65536)) for _ in range(200)]
+    await asyncio.sleep(0)
+    assert one._sink is not None
+    fullest = 0
+    for _ in range(100):
+        fullest = max(fullest, one._sink.get_write_buffer_size())
+        if all(writer.done() for writer in writers):
+            break
+        await other.read(65536)
+    for writer in writers:
+        writer.cancel()
+    await asyncio.wait(writers)
+    assert fullest <= HIGH_WATER + 65536

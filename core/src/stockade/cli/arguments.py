@@ -105,6 +105,7 @@ def add_sandbox_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--driver", metavar="NAME", help="what makes the sandbox (see stockade plugins list)")
     parser.add_argument("--workspace", metavar="DIR", help="the directory to work in; created when it is missing")
     parser.add_argument("--sandbox", metavar="KEY", help="key of the sandbox: what belongs together shares one")
+    parser.add_argument("--user", metavar="NAME", help="for whom: policies may ask, and each user has own agent homes")
     parser.add_argument("--ttl", type=seconds, metavar="TIME", help="longest life of the sandbox, such as 90s or 1h")
     parser.add_argument("--timeout", type=seconds, metavar="TIME", help="longest time for this call")
     parser.add_argument(

@@ -57,6 +57,7 @@ async def _execute(args: argparse.Namespace, command: list[str], interrupts: Int
             workspace=workspace,
             env_pass=tuple(args.env_pass),
             timeout=args.timeout,
+            user=args.user,
             ttl=args.ttl,
         )
         async with proc:

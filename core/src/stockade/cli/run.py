@@ -45,6 +45,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rehearse", metavar="SCRIPT", help="answer from a script (a name, or a path) instead of a model; needs no key"
     )
+    parser.add_argument(
+        "--record", metavar="FILE", help="write the model traffic to a file, secrets removed, to be replayed"
+    )
+    parser.add_argument(
+        "--replay", metavar="FILE", help="answer from such a file instead of a model; needs no key and no network"
+    )
     parser.add_argument("--json", action="store_true", help="one event a line; the last one is the outcome")
 
 
@@ -131,7 +137,8 @@ async def _converse(
         from stockade.kernel import Kernel
 
         opener = Kernel.open
-    overrides: dict[str, Any] = {} if args.rehearse is None else {"rehearse": args.rehearse}
+    named = {name: getattr(args, name) for name in ("rehearse", "record", "replay")}
+    overrides: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
     renderer = make_renderer(as_json=args.json, workspace=str(workspace or ""))
     show_logs(renderer.note)
     try:
@@ -147,6 +154,7 @@ async def _converse(
                 file_access=args.file_access,
                 session=args.session,
                 sandbox=args.sandbox,
+                user=args.user,
                 ttl=args.ttl,
                 add_dirs=tuple(args.add_dir),
                 env_pass=tuple(args.env_pass),

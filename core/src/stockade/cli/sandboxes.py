@@ -19,12 +19,15 @@ _COLUMNS = ("key", "id", "driver", "engine", "state", "owner", "tier", "age", "l
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The verbs of ``sandboxes``."""
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="list|destroy|reap")
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="list|destroy|revoke|reap")
     listing = verbs.add_parser("list", help="all registered sandboxes")
     destroy = verbs.add_parser("destroy", help="end sandboxes, also those of other processes")
     destroy.add_argument("key", nargs="+", metavar="KEY|ID", help="what to end, as shown by list")
+    revoke = verbs.add_parser("revoke", help="close a route of a sandbox for good, and revoke its tokens")
+    revoke.add_argument("key", metavar="KEY|ID", help="whose, as shown by list")
+    revoke.add_argument("route", metavar="ROUTE|all", help="which way out, for example model")
     reap = verbs.add_parser("reap", help="end what processes that died have left")
-    for verb in (listing, destroy, reap):
+    for verb in (listing, destroy, revoke, reap):
         verb.add_argument("--json", action="store_true", help="one JSON array")
 
 
@@ -34,7 +37,7 @@ def run(args: argparse.Namespace, opener: Opener | None = None) -> int:
         return _list(args)
     from stockade.cli.interrupts import run_interruptible
 
-    work = _destroy if args.verb == "destroy" else _reap
+    work = {"destroy": _destroy, "revoke": _revoke, "reap": _reap}[args.verb]
     return run_interruptible(lambda interrupts: work(args, interrupts, opener))
 
 
@@ -64,6 +67,16 @@ async def _destroy(args: argparse.Namespace, interrupts: Interrupts, opener: Ope
                 print(f"destroyed {printable(key)}")
     if args.json:
         print(json.dumps([{"key": key, "gone": True} for key in args.key]))
+    return 0
+
+
+async def _revoke(args: argparse.Namespace, interrupts: Interrupts, opener: Opener | None) -> int:
+    async with _opener(opener)() as kernel:
+        cut = await kernel.revoke(args.key, args.route)
+    if args.json:
+        print(json.dumps([{"key": args.key, "route": args.route, "cut": cut}]))
+    else:
+        print(f"revoked {printable(args.route)} of {printable(args.key)}: {cut} live connection(s) cut")
     return 0
 
 

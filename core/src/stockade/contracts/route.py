@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 
+from stockade.errors import TurnFailed
 from stockade.model.authority import Token
 
 
@@ -28,23 +29,64 @@ class Stream(ABC):
         """Drop the connection in both directions. Idempotent."""
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
+class Caller:
+    """Whose turn runs in a session, from one turn to the next. The kernel changes it; a route only looks.
+
+    But for ``refused``: why a route last refused a call of the turn, if it did (`Origin.refuse`).
+    """
+
+    user: str = ""
+    engine: str = ""
+    turn: str = ""
+    token: Token | None = None
+    refused: TurnFailed | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Origin:
     """Who is calling, as the kernel knows it, not as the caller says.
 
-    ``turn`` and ``token`` are those of the turn that is running in the session now; empty and ``None``
-    between turns. ``key`` is the session's placeholder credential: a caller that does not present it
-    is not the engine (L70).
+    ``key`` is the session's placeholder credential: a caller that does not present it is not the engine
+    (L70). ``warranted`` says that this kernel mints tokens: a call without one (between turns, or after a
+    revocation) has to be refused then. ``user``, ``engine``, ``turn`` and ``token`` change while the
+    connection lives, because an engine keeps its connections from turn to turn: read them for each call,
+    and never keep them.
     """
 
     sandbox: str
     session: str
     route: str
-    user: str = ""
-    engine: str = ""
-    turn: str = ""
-    token: Token | None = None
     key: str = field(default="", repr=False)
+    warranted: bool = False
+    caller: Caller = field(default_factory=Caller, repr=False)
+
+    @property
+    def user(self) -> str:
+        """The user of the turn that runs now, else of the last one."""
+        return self.caller.user
+
+    @property
+    def engine(self) -> str:
+        """The engine of the turn that runs now, else of the last one."""
+        return self.caller.engine
+
+    @property
+    def turn(self) -> str:
+        """The turn that runs in the session now; empty between turns."""
+        return self.caller.turn
+
+    @property
+    def token(self) -> Token | None:
+        """The token of that turn, renewed before it expires; ``None`` between turns and once it is revoked (L45)."""
+        return self.caller.token
+
+    def refuse(self, ending: TurnFailed) -> None:
+        """Tell the kernel that a call of the turn was refused: a turn that fails afterwards ends so.
+
+        An engine sees only what the route answered, and cannot tell a budget of ours from a vendor's limit.
+        """
+        self.caller.refused = ending
 
 
 class Route(ABC):

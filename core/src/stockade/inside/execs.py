@@ -174,13 +174,16 @@ class _Exec:
         """Let the pumps come to their end, but wait for nobody who only holds the pipe."""
         limit = time.monotonic() + MAX_DRAIN
         self._last_output = time.monotonic()
-        while pumps and not dropped.done():
+        while (pumps := {pump for pump in pumps if not pump.done()}) and not dropped.done():
             idle_for = time.monotonic() - self._last_output
             # A consumer that is slow is no reason to lose output that was read.
             if not self._sending and (idle_for >= IDLE_DRAIN or time.monotonic() >= limit):
                 return
-            await asyncio.wait({*pumps, dropped}, timeout=max(0.005, IDLE_DRAIN - idle_for))
-            pumps = {pump for pump in pumps if not pump.done()}
+            await asyncio.wait(
+                {*pumps, dropped},
+                timeout=max(0.005, IDLE_DRAIN - idle_for),
+                return_when=asyncio.FIRST_COMPLETED,
+            )
 
     async def _feed(self, pipe: IO[bytes]) -> None:
         """The stream's bytes to stdin; its end closes stdin (F31)."""

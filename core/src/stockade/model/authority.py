@@ -15,7 +15,9 @@ class SandboxRequest:
 
     ``engine`` is empty for a bare command. ``ttl`` is in seconds. ``env_pass`` are the names (never the
     values) of host variables the caller wants inside, ``provider_keys`` those of them that are keys of
-    model providers. ``user`` is what the caller said; only a policy may believe it.
+    model providers. ``user`` is what the caller said; only a policy may believe it. ``pack`` is the digest
+    of the signed pack that the sandbox is for, empty without one. ``dry_run``: somebody only wants to know
+    the answer (``stockade admit``); a policy that counts must not count this.
     """
 
     sandbox: str
@@ -30,25 +32,44 @@ class SandboxRequest:
     env_pass: tuple[str, ...] = ()
     provider_keys: tuple[str, ...] = ()
     add_dirs: tuple[Path, ...] = ()
+    pack: str = ""
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRequest:
+    """A wish for a turn: its id, its session, and the wish for the sandbox that it is to run in.
+
+    ``sandbox.sandbox`` is the id of a sandbox only if this turn is the one that makes it; ``sandbox.key``
+    is the key in any case.
+    """
+
+    turn: str
+    session: str
+    sandbox: SandboxRequest
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A policy's answer. Use `allow` and `deny`; anything else is a deny that names the policy."""
+    """A policy's answer. Use `allow` and `deny`; anything else is a deny that names the policy.
+
+    ``setting`` is the setting behind the answer, dotted (``plugin.corp.hours``), for whoever wants to change it.
+    """
 
     allowed: bool
     reason: str = ""
     code: str = ""
+    setting: str = ""
 
     @classmethod
-    def allow(cls, reason: str = "") -> Verdict:
+    def allow(cls, reason: str = "", *, setting: str = "") -> Verdict:
         """Nothing against it."""
-        return cls(True, reason)
+        return cls(True, reason, "", setting)
 
     @classmethod
-    def deny(cls, reason: str, code: str = "denied") -> Verdict:
-        """No sandbox; ``reason`` is shown to the caller, ``code`` is for machines."""
-        return cls(False, reason, code)
+    def deny(cls, reason: str, code: str = "denied", *, setting: str = "") -> Verdict:
+        """No; ``reason`` is shown to the caller, ``code`` is for machines."""
+        return cls(False, reason, code, setting)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +88,9 @@ class Constraints:
 class Claims:
     """What a turn may do on a route; the minter signs it. Hooks may only narrow it.
 
-    ``expires`` in seconds since the epoch. ``models`` empty and budgets ``None`` mean no limit.
+    ``expires`` in seconds since the epoch, ``audience`` is the route. ``None`` means no limit; no models at
+    all (an empty tuple) is no model. The budgets are those of the whole turn, whose tokens share them.
+    ``pack`` is the digest of the signed pack that the turn is for, empty without one.
     """
 
     sandbox: str
@@ -83,6 +106,7 @@ class Claims:
     input_tokens: int | None = None
     output_tokens: int | None = None
     cost_microdollars: int | None = None
+    pack: str = ""
 
 
 @dataclass(frozen=True, slots=True)

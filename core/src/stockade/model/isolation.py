@@ -17,6 +17,7 @@ class Isolation:
     ``filesystem``, ``network``, ``user``, ``resources``: short words a person can read in a table.
     ``nested``: whether a further user namespace can be made inside (L41).
     ``provider_key``: names of the model providers' variables that are inside (L44, L80).
+    ``image``: what the sandbox was made from, by digest; empty where there is no image.
     """
 
     tier: Tier
@@ -27,3 +28,4 @@ class Isolation:
     resources: str
     nested: bool
     provider_key: tuple[str, ...] = ()
+    image: str = ""

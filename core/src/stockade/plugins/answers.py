@@ -70,10 +70,12 @@ def expect_constraints(plugin: str, value: object) -> Constraints:
 def expect_limits(plugin: str, value: object) -> ClaimLimits:
     """Limits whose fields can be compared."""
     answer = expect(plugin, "token_claims", value, ClaimLimits)
-    for name in ("expires", "requests", "input_tokens", "output_tokens", "cost_microdollars"):
+    if answer.expires is not None and not (_number(answer.expires) and answer.expires >= 0):
+        raise wrong(plugin, "token_claims", answer.expires, "number of at least 0 as expires")
+    for name in ("requests", "input_tokens", "output_tokens", "cost_microdollars"):
         number = getattr(answer, name)
-        if number is not None and not (_number(number) and number >= 0):
-            raise wrong(plugin, "token_claims", number, f"number of at least 0 as {name}")
+        if number is not None and not (isinstance(number, int) and _number(number) and number >= 0):
+            raise wrong(plugin, "token_claims", number, f"whole number of at least 0 as {name}")
     models = answer.models
     if models is not None and not (isinstance(models, tuple) and all(isinstance(model, str) for model in models)):
         raise wrong(plugin, "token_claims", models, "tuple of names as models")

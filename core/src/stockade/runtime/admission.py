@@ -1,4 +1,4 @@
-"""Asks every policy whether a sandbox may exist. Deny wins; no answer is a no.
+"""Asks every policy. Deny wins; no answer is a no.
 
 All are asked at once, each with the same time limit. A policy that refuses to be cancelled is left
 behind: the limit holds for the caller.
@@ -7,15 +7,19 @@ behind: the limit holds for the caller.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from stockade.contracts.authority import AdmissionPolicy
 from stockade.errors import Denied
-from stockade.model.authority import SandboxRequest, Verdict
+from stockade.model.authority import SandboxRequest, TurnRequest, Verdict
+from stockade.model.isolation import Isolation
 from stockade.plugins.answers import Answer
 from stockade.plugins.scan import of_kind
 from stockade.plugins.selection import Selection
+
+Policies = Sequence[Answer[AdmissionPolicy]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,43 +39,68 @@ class Decision:
 class AdmissionDenied(Denied):
     """At least one policy said no; ``decisions`` has all answers, also those in favour."""
 
-    def __init__(self, request: SandboxRequest, decisions: Sequence[Decision]) -> None:
+    def __init__(self, what: str, sandbox: str, decisions: Sequence[Decision]) -> None:
         denials = [decision for decision in decisions if not decision.verdict.allowed]
         plugins = ", ".join(sorted({decision.plugin for decision in denials}))
+        settings = sorted({decision.verdict.setting for decision in denials} - {""}) or ["admission", "plugin"]
         super().__init__(
-            "no sandbox: " + "; ".join(map(str, denials)),
-            sandbox=request.sandbox,
-            hint=f"Ask whoever configures {plugins} on this host (settings admission and plugin).",
+            f"no {what}: " + "; ".join(map(str, denials)),
+            sandbox=sandbox,
+            hint=f"Ask whoever configures {plugins} on this host (settings {' and '.join(settings)}).",
         )
         self.decisions = tuple(decisions)
 
 
-async def review(
-    policies: Sequence[Answer[AdmissionPolicy]],
+async def ask_review(
+    policies: Policies,
     request: SandboxRequest,
     required: Sequence[str],
     timeout: float,
     selection: Selection | None = None,
 ) -> list[Decision]:
-    """The decisions, all in favour, sorted by plugin and policy; raises `AdmissionDenied` otherwise.
+    """The decisions about a creation, sorted by plugin and policy.
 
     ``required`` are the hook modules that must have a policy, ``timeout`` is in seconds; ``selection``
     only serves to say why a required one is missing.
     """
-    missing = _missing(policies, required, selection or Selection())
-    decisions = sorted([*await _ask_all(policies, request, timeout), *missing], key=lambda d: (d.plugin, d.policy))
+    decisions = await _ask_all(policies, lambda policy: policy.review(request), timeout)
+    return _sorted([*decisions, *_missing(policies, required, selection or Selection())])
+
+
+async def ask_confirm(
+    policies: Policies, request: SandboxRequest, isolation: Isolation, timeout: float
+) -> list[Decision]:
+    """The decisions about what a driver made, of the policies that look at it."""
+    asked = answering(policies, "confirm")
+    return _sorted(await _ask_all(asked, lambda policy: policy.confirm(request, isolation), timeout))
+
+
+async def ask_turn(policies: Policies, request: TurnRequest, timeout: float) -> list[Decision]:
+    """The decisions about a turn, of the policies that look at turns."""
+    asked = answering(policies, "review_turn")
+    return _sorted(await _ask_all(asked, lambda policy: policy.review_turn(request), timeout))
+
+
+def favourable(what: str, sandbox: str, decisions: list[Decision]) -> list[Decision]:
+    """``decisions`` if all are in favour; raises `AdmissionDenied` otherwise."""
     if not all(decision.verdict.allowed for decision in decisions):
-        raise AdmissionDenied(request, decisions)
+        raise AdmissionDenied(what, sandbox, decisions)
     return decisions
 
 
+def answering(policies: Policies, method: str) -> Policies:
+    """Those that have this optional method themselves."""
+    ours = getattr(AdmissionPolicy, method)
+    return [answer for answer in policies if inspect.getattr_static(type(answer.value), method, None) is not ours]
+
+
 async def _ask_all(
-    policies: Sequence[Answer[AdmissionPolicy]], request: SandboxRequest, timeout: float
+    policies: Policies, question: Callable[[AdmissionPolicy], Awaitable[object]], timeout: float
 ) -> list[Decision]:
     if not policies:
         return []
     tasks = {
-        asyncio.create_task(_ask(answer, request), name=f"admission-{answer.plugin}"): answer for answer in policies
+        asyncio.create_task(_ask(answer, question), name=f"admission-{answer.plugin}"): answer for answer in policies
     }
     try:
         await asyncio.wait(tasks, timeout=timeout)
@@ -84,11 +113,11 @@ async def _ask_all(
                 task.cancel()
 
 
-async def _ask(answer: Answer[AdmissionPolicy], request: SandboxRequest) -> Decision:
+async def _ask(answer: Answer[AdmissionPolicy], question: Callable[[AdmissionPolicy], Awaitable[object]]) -> Decision:
     clock = asyncio.get_running_loop().time
     started = clock()
     try:
-        verdict = _checked(await answer.value.review(request))
+        verdict = _checked(await question(answer.value))
     except (Exception, SystemExit) as error:
         verdict = Verdict.deny(f"failed with {type(error).__name__}: {error}", "error")
     return Decision(_name(answer.value), answer.plugin, verdict, clock() - started)
@@ -104,19 +133,17 @@ def _checked(value: object) -> Verdict:
 
 def _decision(task: asyncio.Task[Decision], answer: Answer[AdmissionPolicy], timeout: float) -> Decision:
     if not task.done():
-        verdict = Verdict.deny(f"gave no answer within {timeout:g} s", "timeout")
+        verdict = Verdict.deny(f"gave no answer within {timeout:g} s", "timeout", setting="admission.timeout")
         return Decision(_name(answer.value), answer.plugin, verdict, timeout)
     if task.cancelled():
         return Decision(_name(answer.value), answer.plugin, Verdict.deny("cancelled itself", "error"))
     return task.result()
 
 
-def _missing(
-    policies: Sequence[Answer[AdmissionPolicy]], required: Sequence[str], selection: Selection
-) -> list[Decision]:
+def _missing(policies: Policies, required: Sequence[str], selection: Selection) -> list[Decision]:
     present = {answer.plugin for answer in policies}
     return [
-        Decision("", name, Verdict.deny(_why_missing(name, selection), "required"))
+        Decision("", name, Verdict.deny(_why_missing(name, selection), "required", setting="admission.required"))
         for name in sorted(set(required) - present)
     ]
 
@@ -129,6 +156,10 @@ def _why_missing(name: str, selection: Selection) -> str:
     if all(settings):
         return f"is required (setting admission.required) and disabled by setting {settings[0]}"
     return "is required (setting admission.required) and has no admission policy"
+
+
+def _sorted(decisions: list[Decision]) -> list[Decision]:
+    return sorted(decisions, key=lambda decision: (decision.plugin, decision.policy))
 
 
 def _name(policy: object) -> str:

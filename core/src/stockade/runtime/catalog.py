@@ -29,9 +29,8 @@ class Catalog:
         self.minter = self._load_minter()
 
     def choose_driver(self, request: SandboxRequest) -> str:
-        """The driver for a request that names none: a plugin's choice, the setting, or the only one."""
-        names = self._available("driver")
-        return self._boot.hooks.select_driver(request, names) or self._settings.driver or self._only("driver")
+        """See `choose_driver`."""
+        return choose_driver(self._settings, self._boot, request)
 
     def driver(self, name: str) -> Driver:
         """The driver of this name, made when it is first asked for. Raises `PluginError`."""
@@ -41,33 +40,31 @@ class Catalog:
         return self._drivers[name]
 
     def engine(self, name: str | None) -> tuple[str, str, type[Engine]]:
-        """Name, entry point value and class of an engine: the one named, the setting's, or the only one."""
-        chosen = name or self._settings.engine or self._only("engine")
+        """Name, entry point value and class of an engine: the one named, the setting's, or the first by name.
+
+        The first, and not an error: which agent answers is no matter of safety, unlike the choice of a driver.
+        """
+        chosen = name or self._settings.engine or self._first_engine()
         if chosen not in self._engines:
             loaded = discovery.load("engine", chosen, self._settings.selection)
             self._engines[chosen] = (loaded.entry.value, loaded.obj)
         return (chosen, *self._engines[chosen])
 
-    def _available(self, kind: str) -> list[str]:
-        return sorted({e.name for e in of_kind(kind) if self._settings.selection.enabled(e)})
-
-    def _only(self, kind: str) -> str:
-        names = self._available(kind)
-        if len(names) != 1:
-            found = f"installed: {', '.join(names)}" if names else "none is installed"
-            raise UsageError(
-                f"no {kind} was named and there is not exactly one ({found})",
-                hint=f"Use --{kind}, the setting {kind}, or install one: pip install 'stockade[claude,process]'",
-            )
+    def _first_engine(self) -> str:
+        names = _available(self._settings, "engine")
+        if len(names) < 2:
+            return _only(self._settings, "engine")
+        log.warning("no engine was named: %s runs (installed: %s)", names[0], ", ".join(names))
         return names[0]
 
     def _load_minter(self) -> TokenMinter | None:
-        names = self._available("minter")
+        names = _available(self._settings, "minter")
         if not names:
             log.info("no token minter is installed: turns carry no token")
             return None
-        name = names[0] if len(names) == 1 else self._only("minter")
-        minter: TokenMinter = discovery.load("minter", name, self._settings.selection).obj(self._settings.options(name))
+        name = names[0] if len(names) == 1 else _only(self._settings, "minter")
+        options = {**self._settings.options(name), "home": self._settings.home}
+        minter: TokenMinter = discovery.load("minter", name, self._settings.selection).obj(options)
         return minter
 
     def preflight(self, engine: type[Engine]) -> None:
@@ -82,10 +79,32 @@ class Catalog:
             served.value.preflight(dialect)
 
     async def aclose(self) -> None:
-        """Close drivers, routes and the minter; their failures are logged."""
+        """Close drivers, routes, policies and the minter; their failures are logged."""
         closing = [d.aclose() for d in self._drivers.values()] + [r.value.aclose() for r in self._boot.routes.values()]
+        closing += [policy.value.aclose() for policy in self._boot.policies]
         if self.minter is not None:
             closing.append(self.minter.aclose())
         for result in await asyncio.gather(*closing, return_exceptions=True):
             if isinstance(result, BaseException):
                 log.error("a plugin failed to close: %r", result)
+
+
+def choose_driver(settings: Settings, boot: Boot, request: SandboxRequest) -> str:
+    """The driver for a request that names none: a plugin's choice, the setting, or the only one."""
+    names = _available(settings, "driver")
+    return boot.hooks.select_driver(request, names) or settings.driver or _only(settings, "driver")
+
+
+def _available(settings: Settings, kind: str) -> list[str]:
+    return sorted({e.name for e in of_kind(kind) if settings.selection.enabled(e)})
+
+
+def _only(settings: Settings, kind: str) -> str:
+    names = _available(settings, kind)
+    if len(names) != 1:
+        found = f"installed: {', '.join(names)}" if names else "none is installed"
+        raise UsageError(
+            f"no {kind} was named and there is not exactly one ({found})",
+            hint=f"Use --{kind}, the setting {kind}, or install one: pip install 'stockade[claude,process]'",
+        )
+    return names[0]

@@ -16,12 +16,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stockade.contracts.driver import Driver, Ending, Sandbox
-from stockade.errors import Cancelled, CreateFailed, Denied, SandboxLost, StockadeError, TtlExpired
-from stockade.model.authority import SandboxRequest
+from stockade.errors import ENDINGS, Cancelled, CreateFailed, SandboxLost, StockadeError, TtlExpired
 from stockade.model.providers import provider_keys
 from stockade.model.spec import SandboxSpec
-from stockade.model.turn import FILE_ACCESS
-from stockade.runtime import admission, tunnels
+from stockade.runtime import admitting, tunnels
 from stockade.runtime.entry import Entry
 from stockade.runtime.environment import sandbox_environment
 from stockade.runtime.registry import Registry, Row
@@ -45,12 +43,14 @@ class Workshop:
     hub: Hub
     owner: str
     host: Mapping[str, str]
+    warranted: bool
+    """Whether turns have tokens."""
 
 
 async def create(shop: Workshop, entry: Entry, driver: Driver, preload: str) -> None:
     """Bring ``entry`` to life, or raise with nothing left."""
     asked = entry.request
-    request = entry.request = constrain(shop, asked)
+    request = entry.request = admitting.constrain(shop.boot.hooks, asked)
     home = shop.registry.home
     now = time.time()
     entry.deadline = now + request.ttl
@@ -69,7 +69,7 @@ async def create(shop: Workshop, entry: Entry, driver: Driver, preload: str) -> 
         )
     )
     try:
-        await admit(shop, request)
+        await admitting.admit(shop, request)
         entry.admitted[asked.engine, asked.user, asked.file_access] = request.file_access
         for preparation in shop.boot.hooks.prepare_workspace(request):
             await preparation.value.apply(request.workspace)
@@ -86,11 +86,13 @@ async def create(shop: Workshop, entry: Entry, driver: Driver, preload: str) -> 
             sandbox.channel,
             sandbox=entry.id,
             lease=spec.lease,
-            accept=lambda stream: tunnels.accept(entry, shop.boot.routes, stream),
+            accept=lambda stream: tunnels.accept(entry, shop.boot.routes, stream, warranted=shop.warranted),
         )
         await _greet(entry, sandbox, entry.peer, shop.settings.boot_timeout)
+        await admitting.confirm(shop, request, sandbox.isolation)
         if entry.tombstone is not None:
-            raise Cancelled(f"sandbox {entry.key!r} was ended while it was being created", sandbox=entry.id)
+            ended = ENDINGS.get(entry.tombstone, Cancelled)
+            raise ended(f"sandbox {entry.key!r} was ended while it was being created", sandbox=entry.id)
         shop.registry.update(entry.id, state="live")
     except BaseException as error:
         await asyncio.shield(asyncio.ensure_future(_undo(shop, entry)))
@@ -102,37 +104,6 @@ async def create(shop: Workshop, entry: Entry, driver: Driver, preload: str) -> 
             hint="`stockade doctor` shows what this host can do.",
         ) from error
     shop.hub.publish("sandbox_created", sandbox=entry.id, data=dataclasses.asdict(sandbox.isolation))
-
-
-def constrain(shop: Workshop, request: SandboxRequest) -> SandboxRequest:
-    """The request within the limits of all ``driver_constraints`` hooks."""
-    limits = shop.boot.hooks.driver_constraints(request)
-    if limits.max_ttl is not None and limits.max_ttl < request.ttl:
-        request = dataclasses.replace(request, ttl=limits.max_ttl)
-    wanted = FILE_ACCESS.index(request.file_access)
-    if limits.file_access is not None and FILE_ACCESS.index(limits.file_access) < wanted:
-        request = dataclasses.replace(request, file_access=limits.file_access)
-    if limits.provider_keys is False and request.provider_keys:
-        raise Denied(
-            f"a plugin forbids provider keys inside the sandbox: {', '.join(request.provider_keys)}",
-            sandbox=request.sandbox,
-            hint="Leave out --env-pass; the model route needs no key inside.",
-        )
-    return request
-
-
-async def admit(shop: Workshop, request: SandboxRequest) -> None:
-    """Ask every policy. Raises `Denied`; either way observers are told."""
-    rules = shop.settings.admission
-    try:
-        decisions = await admission.review(
-            shop.boot.policies, request, rules.required, rules.timeout, shop.settings.selection
-        )
-    except Denied as error:
-        shop.hub.publish("denied", sandbox=request.sandbox, session=request.session, data={"reason": error.message})
-        raise
-    data = {"policies": [d.policy for d in decisions]}
-    shop.hub.publish("admitted", sandbox=request.sandbox, session=request.session, data=data)
 
 
 def _spec(shop: Workshop, entry: Entry, preload: str) -> SandboxSpec:

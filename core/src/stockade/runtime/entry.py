@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from stockade.contracts.driver import Ending, Sandbox
+from stockade.contracts.route import Caller
 from stockade.model.authority import SandboxRequest, Token
 from stockade.model.turn import FileAccess
 from stockade.wire.mux import MuxStream
@@ -21,17 +22,18 @@ Reason = Literal["ttl", "oom", "lost", "cancelled", "revoked"]
 
 
 @dataclass(slots=True, eq=False)
-class Session:
+class Session(Caller):
     """A conversation in one sandbox. ``key`` is the placeholder credential its engine holds (L70)."""
 
     name: str
-    user: str = ""
-    engine: str = ""
-    key: str = field(default_factory=lambda: "stockade-" + secrets.token_urlsafe(24))
+    key: str = field(default_factory=lambda: "stockade-" + secrets.token_urlsafe(24), repr=False)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     waiting: int = 0
-    turn: str = ""
-    token: Token | None = None
+
+    def take_token(self) -> Token | None:
+        """The turn's token, which is no longer the turn's."""
+        token, self.token = self.token, None
+        return token
 
 
 @dataclass(slots=True, eq=False)
@@ -110,6 +112,10 @@ class Entry:
         """Names of the sessions that have a turn now."""
         return [s.name for s in self._sessions.values() if s.turn]
 
-    def tokens(self) -> list[Token]:
-        """Tokens of the turns that run now."""
-        return [s.token for s in self._sessions.values() if s.token is not None]
+    def take_tokens(self) -> list[Token]:
+        """The tokens of the turns that run now, which lose them: whoever takes one revokes it, and nobody else."""
+        return [token for session in self._sessions.values() if (token := session.take_token()) is not None]
+
+    def has_revoked(self, *routes: str) -> bool:
+        """Whether one of these routes is closed for good."""
+        return bool(self.revoked & {"all", *routes})

@@ -7,7 +7,8 @@ import dataclasses
 from stockade.errors import UsageError
 from stockade.model.authority import SandboxRequest
 from stockade.model.turn import FileAccess
-from stockade.runtime.creation import Workshop, admit, constrain
+from stockade.runtime import admitting
+from stockade.runtime.creation import Workshop
 from stockade.runtime.entry import Entry
 
 
@@ -33,7 +34,9 @@ async def join(shop: Workshop, entry: Entry, request: SandboxRequest) -> FileAcc
             )
     wish = (request.engine, request.user, request.file_access)
     if wish not in entry.admitted:
-        narrowed = constrain(shop, dataclasses.replace(request, sandbox=entry.id))
-        await admit(shop, narrowed)
+        narrowed = admitting.constrain(shop.boot.hooks, dataclasses.replace(request, sandbox=entry.id))
+        await admitting.admit(shop, narrowed)
+        if entry.sandbox is not None:
+            await admitting.confirm(shop, narrowed, entry.sandbox.isolation)
         entry.admitted[wish] = narrowed.file_access
     return entry.admitted[wish]

@@ -18,9 +18,12 @@ class Owner:
     def __init__(self, folder: Path) -> None:
         self.id = secrets.token_hex(8)
         self._path = folder / f"{self.id}.lock"
-        self._fd = os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        # Locked under another name: whoever sees an unlocked lock file takes its owner for dead.
+        fresh = self._path.with_suffix(".new")
+        self._fd = os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._fd, fcntl.LOCK_EX)
         os.write(self._fd, str(os.getpid()).encode())
+        fresh.rename(self._path)
 
     def release(self) -> None:
         """Give the claim up. Idempotent."""

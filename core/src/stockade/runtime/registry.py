@@ -38,7 +38,7 @@ class RegistryError(StockadeError):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One sandbox. Times in seconds since the epoch. ``wish`` is what another process asks of the owner."""
+    """One sandbox. Times in seconds since the epoch. ``wish``: see `stockade.runtime.wishes`."""
 
     id: str
     key: str
@@ -126,8 +126,18 @@ class Registry:
 
     def wishes(self, owner: str) -> list[Row]:
         """Rows of this owner that another process wants something of."""
-        query = f"SELECT {_COLUMNS} FROM sandboxes WHERE owner = :o AND wish != ''"
+        query = f"SELECT {_COLUMNS} FROM sandboxes WHERE owner = :o AND {_ASKED}"
         return [_row(r) for r in self._db.execute(query, {"o": owner})]
+
+    def ask(self, id: str, wish: str) -> bool:
+        """Want something of the owner; False when it has not yet answered another wish, or the row is gone."""
+        sql = f"UPDATE sandboxes SET wish = :wish WHERE id = :id AND NOT {_ASKED}"
+        return self._write(sql, {"id": id, "wish": wish}) == 1
+
+    def answer(self, row: Row, answer: str) -> None:
+        """Answer the row's wish, unless there is a newer one."""
+        values = {"id": row.id, "wish": row.wish, "answer": answer}
+        self._write("UPDATE sandboxes SET wish = :answer WHERE id = :id AND wish = :wish", values)
 
     def is_orphan(self, row: Row) -> bool:
         """Whether the row's owner is dead."""
@@ -141,9 +151,10 @@ class Registry:
             return False
         return now - row.sighted >= apart
 
-    def _write(self, sql: str, values: Mapping[str, Any]) -> None:
+    def _write(self, sql: str, values: Mapping[str, Any]) -> int:
+        """Returns how many rows were written."""
         try:
-            self._db.execute(sql, values)
+            return self._db.execute(sql, values).rowcount
         except sqlite3.IntegrityError:
             raise
         except sqlite3.Error as error:
@@ -154,6 +165,7 @@ class Registry:
 
 
 _COLUMNS = ", ".join(f.name for f in fields(Row))
+_ASKED = "(wish = 'destroy' OR wish LIKE 'revoke %')"
 
 
 def _row(values: tuple[Any, ...]) -> Row:

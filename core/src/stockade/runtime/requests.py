@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stockade.errors import UsageError
+from stockade.errors import NotConfigured, UsageError
 from stockade.model.authority import SandboxRequest
 from stockade.model.providers import provider_keys
 from stockade.model.turn import FILE_ACCESS, FileAccess
@@ -126,6 +126,22 @@ def check_mcp(servers: Mapping[str, Mapping[str, Any]] | None) -> dict[str, dict
             raise UsageError(f"MCP server {name!r} needs either a command or a url")
         checked[name] = dict(server)
     return checked
+
+
+def check_provider_keys(engine: str, needed: Iterable[str], passed: Iterable[str], host: Mapping[str, str]) -> None:
+    """An engine that must hold a vendor's key inside starts only where the caller passed it in by name (L44).
+
+    Raises `NotConfigured`.
+    """
+    for name in needed:
+        if name not in passed or not host.get(name):
+            raise NotConfigured(
+                f"the engine {engine!r} needs {name} inside its sandbox, and it was not passed in"
+                if name not in passed
+                else f"the engine {engine!r} needs {name}, which is not set on this host",
+                hint=f"export {name}=… and pass it in by name: --env-pass {name} (or the setting env_pass). "
+                "The sandbox then says that it holds a provider's key.",
+            )
 
 
 def check_argv(argv: Sequence[str]) -> list[str]:

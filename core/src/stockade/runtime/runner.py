@@ -6,7 +6,6 @@ Every decision is made in synchronous code, with no await between the look and t
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -27,9 +26,16 @@ from stockade.model.authority import SandboxRequest
 from stockade.runtime import reaper, tunnels
 from stockade.runtime.creation import Workshop, create, forget
 from stockade.runtime.entry import Entry, Reason
+from stockade.runtime.tokens import Tokens
 
 log = logging.getLogger("stockade.runner")
 
+_SAID = {
+    "ttl": "reached its time to live",
+    "cancelled": "was ended",
+    "oom": "ran out of memory",
+    "revoked": "was revoked",
+}
 EVIDENCE_TIME = 1.0
 """Seconds to wait for the driver's word when a channel closed."""
 
@@ -39,7 +45,7 @@ class Runner:
 
     def __init__(self, shop: Workshop, driver_of: Callable[[str], Driver], minter: TokenMinter | None) -> None:
         self.shop = shop
-        self.minter = minter
+        self.tokens = Tokens(minter, shop.boot.hooks, shop.hub)
         self._driver_of = driver_of
         self._entries: dict[str, Entry] = {}
         self._closing = False
@@ -180,8 +186,7 @@ class Runner:
         assert entry.sandbox is not None and entry.peer is not None
         registry = self.shop.registry
         registry.update(entry.id, state="ending")
-        await tunnels.cut(entry, "all")
-        await self.revoke_tokens(entry, entry.reason or "ended")
+        await self.cut(entry, "all", entry.reason or "ended")
         try:
             ending = await entry.sandbox.destroy(self.shop.settings.grace)
         except Exception as error:
@@ -204,20 +209,29 @@ class Runner:
         )
         return ending
 
-    async def revoke_tokens(self, entry: Entry, reason: str) -> None:
-        """Tokens of the running turns are worth nothing from now on; each is revoked once."""
-        tokens = entry.tokens()
-        for name in entry.busy():
-            entry.session(name).token = None
-        if tokens and self.minter is not None:
-            with contextlib.suppress(Exception):
-                await self.minter.revoke([t.id for t in tokens], reason)
+    async def cut(self, entry: Entry, route: str, reason: str) -> int:
+        """Close ``route`` (``"all"``) for good and revoke the tokens of the sandbox; returns how many streams were cut.
+
+        Streams are dropped and routes see no token any more when this first awaits.
+        """
+        revoking = asyncio.ensure_future(self.tokens.revoke(entry.take_tokens(), reason))
+        count = await tunnels.cut(entry, route)
+        await revoking
+        return count
+
+    async def revoke(self, entry: Entry, route: str) -> int:
+        """As `cut`, and what the driver itself has open. A sandbox in creation comes up without the route."""
+        count = await self.cut(entry, route, f"route {route} revoked")
+        if entry.creation is not None:
+            await asyncio.wait({entry.creation})
+        if entry.sandbox is not None and entry.usable:
+            await entry.sandbox.revoke(route)
+        return count
 
     def failure(self, entry: Entry, error: StockadeError) -> TurnFailed:
         """The typed ending of a turn whose sandbox went away with ``error``."""
         kind = ENDINGS.get(entry.reason or "", SandboxLost)
-        said = {"ttl": "reached its time to live", "cancelled": "was ended", "oom": "ran out of memory"}
-        message = f"sandbox {entry.key!r} {said.get(entry.reason or '', 'was lost')}"
+        message = f"sandbox {entry.key!r} {_SAID.get(entry.reason or '', 'was lost')}"
         detail = entry.evidence or (error.message if kind is SandboxLost else "")
         hint = "Ask for a longer --ttl." if entry.reason == "ttl" else ""
         return kind(f"{message}: {detail}" if detail else message, sandbox=entry.id, hint=hint)
@@ -229,16 +243,18 @@ class Runner:
         found = self._entries.get(name)
         return found or next((e for e in self._entries.values() if e.id == name), None)
 
-    async def aclose(self) -> None:
+    async def end_all(self, reason: Reason, evidence: str) -> None:
         """End every sandbox, those in creation too, and wait. Raises nothing; failures are logged."""
-        self._closing = True
         entries = list(self._entries.values())
-        results = await asyncio.gather(
-            *(self.end(e, "cancelled", "the kernel closed") for e in entries), return_exceptions=True
-        )
+        results = await asyncio.gather(*(self.end(e, reason, evidence) for e in entries), return_exceptions=True)
         for entry, result in zip(entries, results, strict=True):
             if isinstance(result, BaseException):
                 log.error("%s: %s", entry.id, result)
         watches = [e.watch for e in entries if e.watch is not None]
         if watches:
             await asyncio.wait(watches)
+
+    async def aclose(self) -> None:
+        """Make no more sandboxes, and end all as `end_all` does."""
+        self._closing = True
+        await self.end_all("cancelled", "the kernel closed")

@@ -11,10 +11,11 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stockade.errors import AuthFailed, Cancelled, EngineFailed, Revoked, SandboxLost, Stalled, StockadeError
-from stockade.model.authority import Claims, SandboxRequest, Token
+from stockade.errors import Cancelled, EngineFailed, Revoked, SandboxLost, Stalled, StockadeError, TurnFailed
+from stockade.model.authority import Claims, SandboxRequest
 from stockade.model.events import Ended, Event, Notice
 from stockade.model.turn import FileAccess, Outcome
+from stockade.runtime import admitting
 from stockade.runtime.entry import Entry, Session
 from stockade.runtime.joining import join
 from stockade.runtime.redact import Redactor
@@ -40,7 +41,6 @@ class Job:
     args: Mapping[str, Any]
     routes: tuple[str, ...]
     timeout: float
-    model: str | None = None
 
 
 class TurnRunner:
@@ -52,7 +52,7 @@ class TurnRunner:
     async def run(self, handle: TurnHandle, job: Job) -> None:
         """Run to the one outcome; never raises but for cancellation of the whole kernel."""
         cancel = asyncio.ensure_future(handle.cancelling.wait())
-        work = asyncio.ensure_future(self._attempts(handle, job, cancel))
+        work = asyncio.ensure_future(self._admitted(handle, job, cancel))
         try:
             await asyncio.wait({work, cancel}, return_when=asyncio.FIRST_COMPLETED)
             if not work.done() and not handle.emitted and not handle.opened:
@@ -67,6 +67,11 @@ class TurnRunner:
         finally:
             cancel.cancel()
             await asyncio.wait({work, cancel})
+
+    async def _admitted(self, handle: TurnHandle, job: Job, cancel: asyncio.Future[Any]) -> Outcome:
+        shop = self._runner.shop
+        async with admitting.turn(shop, handle.id, handle.session, job.request):
+            return await self._attempts(handle, job, cancel)
 
     async def _attempts(self, handle: TurnHandle, job: Job, cancel: asyncio.Future[Any]) -> Outcome:
         """Once, and once more if the sandbox was lost before anything was emitted (L6)."""
@@ -116,40 +121,48 @@ class TurnRunner:
         runner, peer = self._runner, entry.peer
         assert peer is not None
         session.turn, session.user, session.engine = handle.id, job.request.user, job.request.engine
-        token: Token | None = None
+        session.refused = None
         if access != job.request.file_access:
             handle.add(Notice(f"file access is limited to {access} by a plugin", "warning"))
+        args = {
+            **job.args,
+            "turn": handle.id,
+            "session": handle.session,
+            "entry": job.entry_point,
+            "file_access": access,
+            "routes": {name: {"key": session.key} for name in job.routes},
+        }
         try:
-            session.token = token = await self._mint(entry, handle, job)
-            args = {
-                **job.args,
-                "turn": handle.id,
-                "session": handle.session,
-                "entry": job.entry_point,
-                "file_access": access,
-                "routes": {name: {"key": session.key} for name in job.routes},
-            }
-            try:
+            if entry.has_revoked(*job.routes):
+                raise Revoked(
+                    f"a route of sandbox {entry.key!r} that this turn needs was revoked",
+                    sandbox=entry.id,
+                    hint="Destroy the sandbox; a new one has its routes again.",
+                )
+            async with runner.tokens.of_turn(entry, session, _claims(entry, handle, job)):
                 handle.opened = True
                 stream = await peer.open("turn", args)
                 await stream.send(job.message)
                 await stream.send_end()
-                return await self._follow(entry, stream, handle, job, cancel)
-            except (StreamReset, SandboxLost) as error:
-                handle.opened = handle.emitted
-                if isinstance(error, StreamReset) and not peer.closed:
-                    raise EngineFailed(f"the turn was dropped: {error.message}", sandbox=entry.id) from error
-                if entry.watch is not None:
-                    await asyncio.wait({entry.watch})
-                raise runner.failure(entry, error) from error
+                return await self._follow(entry, session, stream, handle, job, cancel)
+        except (StreamReset, SandboxLost) as error:
+            handle.opened = handle.emitted
+            if isinstance(error, StreamReset) and not peer.closed:
+                raise EngineFailed(f"the turn was dropped: {error.message}", sandbox=entry.id) from error
+            if entry.watch is not None:
+                await asyncio.wait({entry.watch})
+            raise runner.failure(entry, error) from error
         finally:
             session.turn = ""
-            if token is not None and session.token is token:
-                session.token = None
-                await asyncio.shield(asyncio.ensure_future(self._revoke(token)))
 
     async def _follow(
-        self, entry: Entry, stream: MuxStream, handle: TurnHandle, job: Job, cancel: asyncio.Future[Any]
+        self,
+        entry: Entry,
+        session: Session,
+        stream: MuxStream,
+        handle: TurnHandle,
+        job: Job,
+        cancel: asyncio.Future[Any],
     ) -> Outcome:
         """Pass the events on until the outcome, the time limit or a cancel."""
         pump = asyncio.ensure_future(self._pump(entry, stream, handle, job))
@@ -157,9 +170,9 @@ class TurnRunner:
             await asyncio.wait({pump, cancel}, timeout=job.timeout, return_when=asyncio.FIRST_COMPLETED)
             if pump.done():
                 outcome = pump.result()
-                if outcome.status == "failed" and entry.revoked & {"all", *job.routes}:
+                if outcome.status == "failed" and entry.has_revoked(*job.routes):
                     raise Revoked("a route of this turn was revoked", sandbox=entry.id)
-                return outcome
+                return _as_refused(outcome, session.refused)
             ended = await self._stop(entry, pump, handle)
             if handle.cancelling.is_set():
                 known = ended or Outcome("cancelled")
@@ -202,38 +215,32 @@ class TurnRunner:
             data = dataclasses.asdict(event)
             hub.publish(data.pop("kind"), sandbox=entry.id, session=handle.session, turn=handle.id, data=data)
 
-    async def _mint(self, entry: Entry, handle: TurnHandle, job: Job) -> Token | None:
-        minter = self._runner.minter
-        if minter is None:
-            return None
-        assert entry.sandbox is not None
-        claims = Claims(
-            sandbox=entry.id,
-            session=handle.session,
-            turn=handle.id,
-            user=job.request.user,
-            engine=job.request.engine,
-            tier=entry.sandbox.isolation.tier,
-            audience="model",
-            expires=min(time.time() + job.timeout, entry.deadline),
-            models=None if job.model is None else (job.model,),
-        )
-        try:
-            token = await minter.mint(self._runner.shop.boot.hooks.token_claims(claims))
-        except StockadeError:
-            raise
-        except Exception as error:
-            raise AuthFailed(f"no token could be minted: {type(error).__name__}", sandbox=entry.id) from error
-        self._runner.shop.hub.publish("token_minted", sandbox=entry.id, turn=handle.id, data={"id": token.id})
-        return token
 
-    async def _revoke(self, token: Token) -> None:
-        assert self._runner.minter is not None
-        try:
-            await self._runner.minter.revoke([token.id], "the turn is over")
-        except Exception:
-            log.exception("token %s could not be revoked", token.id)
-        self._runner.shop.hub.publish("tokens_revoked", data={"ids": [token.id]})
+def _claims(entry: Entry, handle: TurnHandle, job: Job) -> Claims:
+    """What the turn may do on the model route, before any plugin narrows it.
+
+    The model that the caller asked for is no limit: it may be an engine's own short name, and agents ask smaller
+    models besides.
+    """
+    assert entry.sandbox is not None
+    return Claims(
+        sandbox=entry.id,
+        session=handle.session,
+        turn=handle.id,
+        user=job.request.user,
+        engine=job.request.engine,
+        tier=entry.sandbox.isolation.tier,
+        audience="model",
+        expires=min(time.time() + job.timeout, entry.deadline),
+        pack=job.request.pack,
+    )
+
+
+def _as_refused(outcome: Outcome, ending: TurnFailed | None) -> Outcome:
+    """A failure after a route refused a call: what the route said is the reason, not what the engine made of it."""
+    if outcome.status != "failed" or ending is None:
+        return outcome
+    return dataclasses.replace(outcome, code=ending.code, message=ending.message, hint=ending.hint)
 
 
 def _outcome(work: asyncio.Future[Outcome]) -> Outcome:

@@ -46,8 +46,13 @@ class RouteStream(Stream):
         await self._stream.reset(code, message)
 
 
-async def accept(entry: Entry, routes: Mapping[str, Answer[Route]], stream: MuxStream) -> None:
-    """Serve one stream that the inside opened. Everything but a tunnel to a known route is refused."""
+async def accept(
+    entry: Entry, routes: Mapping[str, Answer[Route]], stream: MuxStream, *, warranted: bool = False
+) -> None:
+    """Serve one stream that the inside opened. Everything but a tunnel to a known route is refused.
+
+    ``warranted``: whether the kernel has a minter.
+    """
     name, session_name = stream.args.get("route"), stream.args.get("session")
     if stream.kind != "tunnel" or not isinstance(name, str) or not isinstance(session_name, str):
         await stream.reset("unsupported", "only tunnels may be opened from inside")
@@ -56,23 +61,14 @@ async def accept(entry: Entry, routes: Mapping[str, Answer[Route]], stream: MuxS
     if route is None or session is None:
         await stream.reset("denied", f"no route {name!r} for this session")
         return
-    if name in entry.revoked or "all" in entry.revoked:
+    if entry.has_revoked(name):
         await stream.reset("revoked", f"route {name!r} was revoked")
         return
     task = asyncio.current_task()
     assert task is not None
     tunnel = Tunnel(name, stream, task)
     entry.tunnels.add(tunnel)
-    origin = Origin(
-        sandbox=entry.id,
-        session=session.name,
-        route=name,
-        user=session.user,
-        engine=session.engine,
-        turn=session.turn,
-        token=session.token,
-        key=session.key,
-    )
+    origin = Origin(entry.id, session.name, name, key=session.key, warranted=warranted, caller=session)
     try:
         await route.value.serve(RouteStream(stream), origin)
     except ConnectionError:
@@ -88,10 +84,15 @@ async def cut(entry: Entry, route: str) -> int:
     """Refuse new streams of ``route`` (``"all"`` for every route) and drop the live ones; returns how many."""
     entry.revoked.add(route)
     cut_now = [t for t in entry.tunnels if route in ("all", t.route)]
-    # First the reset, so that the inside learns why; a channel that takes no bytes must not hold the cut up.
-    resets = [asyncio.ensure_future(t.stream.reset("revoked", f"route {t.route!r} was revoked")) for t in cut_now]
-    if resets:
-        await asyncio.wait(resets, timeout=CUT_TIME)
+    # All of it before the first await: nothing that waits to be sent is sent any more.
+    dropped = [t for t in cut_now if t.stream.drop("revoked", _why(t))]
     for tunnel in cut_now:
         tunnel.task.cancel()
+    if dropped:  # the inside learns why; a channel that takes no bytes must not hold the cut up
+        telling = [asyncio.ensure_future(t.stream.tell_reset("revoked", _why(t))) for t in dropped]
+        await asyncio.wait(telling, timeout=CUT_TIME)
     return len(cut_now)
+
+
+def _why(tunnel: Tunnel) -> str:
+    return f"route {tunnel.route!r} was revoked"

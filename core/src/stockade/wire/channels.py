@@ -73,14 +73,14 @@ class StreamChannel(Channel):
 
     async def write(self, data: bytes | bytearray | memoryview) -> None:
         """See `Channel.write`."""
+        # Waiting comes first: many writers that wrote before they wait would overfill the buffer together, and
+        # a cut stream's bytes would still be on their way long after the cut.
+        while not self._writable.is_set():
+            await self._writable.wait()
         if self._lost or self._sink is None or self._sink.is_closing():
             raise ConnectionResetError("the peer of the channel is gone")
         # A transport may keep a reference until the data is sent, and the caller may reuse its buffer.
         self._sink.write(data if type(data) is bytes else bytes(data))
-        if not self._writable.is_set():
-            await self._writable.wait()
-            if self._lost:
-                raise ConnectionResetError("the peer of the channel is gone")
 
     async def aclose(self) -> None:
         """See `Channel.aclose`."""

@@ -70,7 +70,11 @@ class MuxStream:
             if self._sent_end:
                 raise StreamReset("closed", "this half of the stream is closed")
             self._credit -= size
-            await self._mux.write(frames.encode(frames.DATA, self.id, view[:size]))
+            try:
+                await self._mux.write(frames.encode(frames.DATA, self.id, view[:size]))
+            except BaseException:
+                self._credit += size  # nothing of it was sent
+                raise
             view = view[size:]
 
     async def send_end(self) -> None:
@@ -103,10 +107,20 @@ class MuxStream:
 
     async def reset(self, code: str, message: str = "") -> None:
         """Drop both directions. Idempotent; a stream that ended both ways stays ended."""
-        if self._failure is None and not (self._sent_end and self._got_end):
-            self.fail(StreamReset(code, message))
-            self._mux.forget(self)
-            await self._mux.send_reset(self.id, code, message)
+        if self.drop(code, message):
+            await self.tell_reset(code, message)
+
+    def drop(self, code: str, message: str = "") -> bool:
+        """The part of `reset` that takes no time; False when there was nothing to drop. `tell_reset` follows."""
+        if self._failure is not None or self.finished:
+            return False
+        self.fail(StreamReset(code, message))
+        self._mux.forget(self)
+        return True
+
+    async def tell_reset(self, code: str, message: str = "") -> None:
+        """The other part: the peer learns of it."""
+        await self._mux.send_reset(self.id, code, message)
 
     async def wait_reset(self) -> None:
         """Return when the stream was dropped, by either end or with the connection; also after the peer's END."""
