@@ -16,8 +16,8 @@ from stockade.errors import BootError, PluginError, StockadeError, UsageError
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("stockade.cli.run", "Give a coding agent one message, in a sandbox"),
     "exec": ("stockade.cli.exec_", "Run one command in a fresh sandbox"),
-    "plugins": ("stockade.cli.plugins", "List and check drivers, engines, minters and hook modules"),
-    "sandboxes": ("stockade.cli.sandboxes", "List, destroy and reap sandboxes of all processes"),
+    "plugins": ("stockade.cli.plugins", "List, check and begin drivers, engines, minters and hook modules"),
+    "sandboxes": ("stockade.cli.sandboxes", "List and end sandboxes of all processes, or a way out of one"),
     "doctor": ("stockade.cli.doctor", "What this host can do, and how to fix what it cannot"),
     "sandbox": ("stockade.cli.sandbox", "The program inside a sandbox (drivers start it)"),
 }

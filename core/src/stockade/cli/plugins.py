@@ -1,4 +1,4 @@
-"""``stockade plugins list`` and ``stockade plugins check``."""
+"""``stockade plugins list``, ``stockade plugins check`` and ``stockade plugins new``."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _API = (
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of both commands."""
-    commands = parser.add_subparsers(dest="action", required=True, metavar="list|check")
+    """Add the arguments of the three commands."""
+    commands = parser.add_subparsers(dest="action", required=True, metavar="list|check|new")
     listing = commands.add_parser("list", help="what is installed; imports nothing", description=_API)
     listing.add_argument("--json", action="store_true", help="one JSON array")
     check = commands.add_parser(
@@ -24,10 +24,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     check.add_argument("name", nargs="?", default="", metavar="NAME", help="only plugins of this name")
     check.add_argument("--json", action="store_true", help="one JSON array")
+    new = commands.add_parser(
+        "new",
+        help="write a package that passes its contract kit",
+        description="Writes the folder stockade-NAME: a small working plugin with its tests, to be changed.",
+    )
+    new.add_argument("kind", choices=("driver", "engine", "policy", "minter", "route"), help="what it is to be")
+    new.add_argument("name", metavar="NAME", help="lower-case words with dashes")
+    new.add_argument("--into", default=".", metavar="DIR", help="where to write the folder (default: here)")
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the chosen command; return its exit status."""
+    if args.action == "new":
+        from stockade.cli import new
+
+        return new.run(args)
     return _list(args) if args.action == "list" else _check(args)
 
 

@@ -1,7 +1,4 @@
-"""An in-memory driver: real wire, no process. For tests that inject failures and delays.
-
-A fake proves nothing about a boundary; use it for what the kernel does, not for what a sandbox holds.
-"""
+"""An in-memory driver: real wire, no process. For tests that inject failures and delays."""
 
 from __future__ import annotations
 
@@ -10,51 +7,17 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from stockade.contracts.channel import Channel
 from stockade.contracts.driver import Driver, Ending, Ownership, Reaped, Sandbox
-from stockade.contracts.engine import Emitter, Engine
 from stockade.model.events import Ended, Event, encode
 from stockade.model.isolation import Isolation
 from stockade.model.spec import SandboxSpec
-from stockade.model.turn import Outcome, Turn
+from stockade.model.turn import Outcome
+from stockade.testing.fakes.channel import MemoryChannel
 from stockade.wire.mux import Hello, Mux, MuxStream, StreamReset
 
 CAPABILITIES = ("turn", "exec", "tunnel", "control", "concurrent-turns")
 
 Behaviour = Callable[["FakeTurn"], Awaitable[Outcome]]
-
-
-class MemoryChannel(Channel):
-    """One end of a pair made by `pair`."""
-
-    def __init__(self) -> None:
-        self._reader = asyncio.StreamReader()
-        self._other: MemoryChannel | None = None
-        self._closed = False
-
-    @classmethod
-    def pair(cls) -> tuple[MemoryChannel, MemoryChannel]:
-        """Two connected ends."""
-        one, other = cls(), cls()
-        one._other, other._other = other, one
-        return one, other
-
-    async def read(self, limit: int) -> bytes:
-        return await self._reader.read(limit)
-
-    async def write(self, data: bytes | bytearray | memoryview) -> None:
-        other = self._other
-        if self._closed or other is None or other._closed:
-            raise BrokenPipeError("the other end is closed")
-        other._reader.feed_data(bytes(data))
-        await asyncio.sleep(0)
-
-    async def aclose(self) -> None:
-        if not self._closed:
-            self._closed = True
-            self._reader.feed_eof()
-            if self._other is not None and not self._other._closed:
-                self._other._reader.feed_eof()
 
 
 class FakeTurn:
@@ -162,10 +125,3 @@ class MemoryDriver(Driver):
     async def reap(self, owned: Ownership) -> list[Reaped]:
         self.reaped += [orphan.id for orphan in owned.orphans]
         return [Reaped(orphan.id, True, "it was never real") for orphan in owned.orphans]
-
-
-class NullEngine(Engine):
-    """An engine by name only: the memory driver never runs it."""
-
-    async def run_turn(self, turn: Turn, emit: Emitter) -> Outcome:
-        return Outcome("completed")

@@ -1,0 +1,1 @@
+"""The engine acme of Stockade: a small coding agent of its own, with a shell."""

@@ -1,0 +1,5 @@
+"""The contract kit of engines."""
+
+from stockade.testing.engine.contract import EngineContract
+
+__all__ = ["EngineContract"]
