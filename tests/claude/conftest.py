@@ -104,7 +104,7 @@ async def open_session(tmp_path: Path) -> AsyncIterator[Callable[..., Session]]:
         workspace.mkdir(exist_ok=True)
         environment = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
         environment |= {"HOME": str(tmp_path / "home"), "TMPDIR": str(tmp_path / "tmp")}
-        environment |= {"STOCKADE_CLAUDE_CLI": str(cli)} if cli else {}
+        environment |= {"CLAUDE_CLI": str(cli)} if cli else {}
         log = logging.getLogger("stockade.test")
         sessions.append(Session(EngineContext("s", tmp_path / "engine", workspace, tier, environment, log), url))
         return sessions[-1]

@@ -72,6 +72,7 @@ def test_a_turn_without_a_model_route_says_what_is_missing(open_session: Open) -
         command.launch(context, turn, permissions(turn, context.workspace, 0))
 
 
+@pytest.mark.behaviour("what is sent to whom", says="model calls to the route `model`; no other connection, no DNS")
 @pytest.mark.needs("claude", "strace")
 async def test_claude_connects_to_nothing_but_the_model_route(
     open_session: Open, model: ScriptedModel, tmp_path: Path

@@ -69,6 +69,7 @@ async def test_the_tools_of_a_late_server_are_in_the_first_model_call(
     assert "mcp__late__lookup" in {offered["name"] for offered in model.requests[0]["tools"]}
 
 
+@pytest.mark.behaviour("tier 0", says="file tools keep to the workspace, a shell command does not")
 @real
 @pytest.mark.requirement("L30", "L64", "L25")
 async def test_workspace_write_writes_inside_and_is_refused_outside(
@@ -101,6 +102,9 @@ async def test_workspace_write_writes_inside_and_is_refused_outside(
 @real
 @pytest.mark.requirement("L37", "L65", "F39")
 @pytest.mark.parametrize(("access", "tier"), [("full", 0), ("full", 2), ("workspace-write", 2)])
+@pytest.mark.behaviour("full", says="everything; nobody is asked")
+@pytest.mark.behaviour("root", says="as any user: nothing is bypassed below tier 2")
+@pytest.mark.behaviour("tier 2", says="its permissions are bypassed, but for read-only")
 async def test_full_and_tier_2_refuse_nothing_and_ask_nobody(
     open_session: Open, model: ScriptedModel, tmp_path: Path, access: FileAccess, tier: int
 ) -> None:

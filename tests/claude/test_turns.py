@@ -162,6 +162,10 @@ async def test_an_interrupt_during_a_tool_ends_the_turn(session: Session, model:
     assert (await asyncio.wait_for(running, 5)).code == "cancelled"
 
 
+@pytest.mark.behaviour(
+    "what is written where",
+    says="conversations and settings in `config/` of its home, scratch files in HOME and TMPDIR of the sandbox",
+)
 @pytest.mark.requirement("L22", "L33")
 async def test_everything_written_is_under_the_state_of_the_session(session: Session, model: ScriptedModel) -> None:
     model.play([tool("Bash", command="pwd; echo $TMPDIR")], [text("ok")])

@@ -7,6 +7,8 @@ import importlib.util
 import os
 import shutil
 import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 _UNSHARE = ("unshare", "--user", "--map-current-user", "--pid", "--fork", "--kill-child", "--mount-proc", "true")
@@ -18,7 +20,13 @@ def lack(name: str) -> str:
     if name == "namespaces":
         return _namespaces()
     if name == "claude":
-        return _claude()
+        return _program("claude-agent-sdk", "claude_agent_sdk", "_bundled/claude")
+    if name == "codex":
+        return _program("openai-codex", "codex_cli_bin", "bin/codex")
+    if name == "cursor":
+        return _program("cursor-sdk", "cursor_sdk", "_vendor/bridge/bin/node")
+    if name == "packages":
+        return _packages()
     return "" if shutil.which(name) else f"no program {name!r} on PATH"
 
 
@@ -29,9 +37,28 @@ def _namespaces() -> str:
     return f"unshare failed: {done.stderr.strip()}" if done.returncode else ""
 
 
-def _claude() -> str:
-    spec = importlib.util.find_spec("claude_agent_sdk")
+def _program(dist: str, module: str, path: str) -> str:
+    """Whether an agent's own program is there: ``dist`` brings it, in the package ``module``."""
+    spec = importlib.util.find_spec(module)
     if spec is None or spec.origin is None:
-        return "claude-agent-sdk is not installed"
-    program = Path(spec.origin).parent / "_bundled" / "claude"
-    return "" if os.access(program, os.X_OK) else "claude-agent-sdk bundles no program for this platform"
+        return f"{dist} is not installed"
+    program = Path(spec.origin).parent / path
+    return "" if os.access(program, os.X_OK) else f"{dist} bundles no program for this platform"
+
+
+def _packages() -> str:
+    """Whether pip finds packages to install."""
+    with tempfile.TemporaryDirectory() as folder:
+        pip = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--disable-pip-version-check",
+            "--retries",
+            "1",
+            "--timeout",
+            "10",
+        ]
+        done = subprocess.run([*pip, "-q", "--no-deps", "-d", folder, "hatchling"], capture_output=True, text=True)
+    return f"pip finds no packages: {done.stderr.strip()[-300:]}" if done.returncode else ""

@@ -19,7 +19,7 @@ from stockade.errors import EngineFailed
 from stockade.model.turn import Endpoint, Turn
 from stockade_claude.permissions import Permissions
 
-CLI_VARIABLE = "STOCKADE_CLAUDE_CLI"
+CLI_VARIABLE = "CLAUDE_CLI"
 """Names another Claude Code executable than the one that the SDK bundles."""
 
 INSTALL_HINT = "Install it with: pip install claude-agent-sdk"

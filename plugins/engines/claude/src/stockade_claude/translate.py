@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,26 +18,10 @@ from claude_agent_sdk import (
     UserMessage,
 )
 
-from stockade.model.events import (
-    MAX_EVENT,
-    Event,
-    Notice,
-    Started,
-    Text,
-    Thinking,
-    ToolEnd,
-    ToolStart,
-    Truncated,
-    Unparsed,
-    encode,
-)
+from stockade.model.events import Event, Notice, Started, Text, Thinking, ToolEnd, ToolStart, Truncated, Unparsed
+from stockade.model.fitting import fitting, pieces
 from stockade.model.turn import FileAccess, Usage
 from stockade_claude.process import NOISE, OVERLONG
-
-_PIECE = 64 * 1024
-"""Characters of one delta: a long one is sent in pieces, because no event may be over `MAX_EVENT`."""
-
-_CLIPPED = 32 * 1024
 
 
 class Translator:
@@ -82,7 +65,7 @@ class Translator:
                 yield from self._text(text)
             elif thinking := delta.get("thinking"):
                 self._streamed.add(self._message)
-                yield from map(Thinking, _pieces(thinking))
+                yield from map(Thinking, pieces(thinking))
 
     def _rest(self, text: str) -> str:
         """What was not streamed of a whole text: after a broken stream Claude Code asks again without one."""
@@ -92,7 +75,7 @@ class Translator:
 
     def _text(self, text: str) -> Iterator[Event]:
         self._spoke = True
-        yield from map(Text, _pieces(text))
+        yield from map(Text, pieces(text))
 
     def _assistant(self, message: AssistantMessage) -> Iterator[Event]:
         if message.error is not None:
@@ -108,12 +91,12 @@ class Translator:
                 case TextBlock() if whole:
                     yield from self._text(self._rest(block.text))
                 case ThinkingBlock() if whole and block.thinking:
-                    yield from map(Thinking, _pieces(block.thinking))
+                    yield from map(Thinking, pieces(block.thinking))
                 case ToolUseBlock():
                     if self._missing(block.name):
                         self._announced.add(block.id)
                         yield Notice(f"{block.name} is not allowed with file access {self._access}", "warning")
-                    yield from _fitting(ToolStart(block.id, block.name, block.input))
+                    yield from fitting(ToolStart(block.id, block.name, block.input))
 
     def _missing(self, tool: str) -> bool:
         """Whether Claude Code did not offer it. A server's tools may come later than the list."""
@@ -125,7 +108,7 @@ class Translator:
                 if reason := self._denied.get(block.tool_use_id):
                     self._announced.add(block.tool_use_id)
                     yield Notice(reason, "warning")
-                yield from _fitting(ToolEnd(block.tool_use_id, _plain(block.content), bool(block.is_error)))
+                yield from fitting(ToolEnd(block.tool_use_id, _plain(block.content), bool(block.is_error)))
 
     def _system(self, subtype: str, data: dict[str, Any]) -> Iterator[Event]:
         match subtype:
@@ -143,7 +126,7 @@ class Translator:
             case "compact_boundary":
                 yield Notice("The conversation was compacted")
             case _ if subtype == NOISE:
-                yield from map(Unparsed, _pieces(str(data["text"])))
+                yield from map(Unparsed, pieces(str(data["text"])))
             case _ if subtype == OVERLONG:
                 yield Truncated(int(data["size"]), str(data["head"]))
 
@@ -181,25 +164,3 @@ def _plain(content: str | list[dict[str, Any]] | None) -> str:
     return "\n".join(
         part["text"] if part.get("type") == "text" else f"[{part.get('type', 'content')}]" for part in content
     )
-
-
-def _pieces(text: str) -> Iterator[str]:
-    return (text[start : start + _PIECE] for start in range(0, len(text), _PIECE))
-
-
-def _fitting(event: ToolStart | ToolEnd) -> Iterator[Event]:
-    """The event; one over `MAX_EVENT` as a `Truncated` and a clipped event, so that its id is not lost."""
-    whole = event.output if isinstance(event, ToolEnd) else json.dumps(event.input)
-    # A character takes twelve bytes there at most; `encode` gives the line of a Truncated for a long one.
-    if len(whole) < MAX_EVENT // 16 or encode(event).startswith(b'{"id"'):
-        yield event
-        return
-    yield Truncated(len(whole.encode(errors="replace")), whole[:1024])
-    if isinstance(event, ToolEnd):
-        yield ToolEnd(event.id, _clip(event.output), event.is_error)
-    else:
-        yield ToolStart(event.id, event.name, {"clipped": _clip(whole)})
-
-
-def _clip(text: str) -> str:
-    return f"{text[:_CLIPPED]}\n[{len(text) - _CLIPPED} more characters]" if len(text) > _CLIPPED else text
