@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from pathlib import Path
 
 import pytest
 
 from stockade.errors import StockadeError
+from stockade.inside.execs import IDLE_DRAIN
 from tests.core.inside.client import Client, collect, first, running, until
 from tests.core.inside.conftest import Inside
 
@@ -19,6 +21,15 @@ async def test_stdout_stderr_and_the_exit_code_come_apart(client: Client) -> Non
     done = await client.exec("sh", "-c", "printf out; printf err >&2; exit 7")
     assert (done.stdout, done.stderr) == (b"out", b"err")
     assert done.result == {**CLEAN, "exit_code": 7}
+
+
+async def test_a_command_that_is_over_is_not_waited_for(client: Client) -> None:
+    taken = []
+    while len(taken) < 20 and (not taken or min(taken) >= IDLE_DRAIN):
+        started = time.monotonic()
+        await client.exec("true")
+        taken.append(time.monotonic() - started)
+    assert min(taken) < IDLE_DRAIN, "only who holds a pipe open is waited for"
 
 
 @pytest.mark.requirement("L25")
