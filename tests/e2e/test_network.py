@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +12,7 @@ from .conftest import LIMIT, STOCKADE, CommandLine
 
 pytestmark = [pytest.mark.needs("namespaces", "ip"), pytest.mark.slow]
 
+ROOT = Path(__file__).parents[2]
 ONLY_LOOPBACK = ("unshare", "--user", "--map-root-user", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh")
 
 WORK = """
@@ -30,3 +33,18 @@ def test_a_turn_completes_where_only_loopback_exists(stockade: CommandLine, engi
     assert done.returncode == 0, done.stderr
     assert done.stdout.decode().strip() == "It is done."
     assert [line.split()[0] for line in (workspace / "links.txt").read_text().splitlines()] == ["lo"]
+
+
+@pytest.mark.needs("cursor")
+def test_a_turn_of_cursor_completes_where_only_loopback_exists(stockade: CommandLine) -> None:
+    beside = [sys.executable, "-m", "tests.e2e.beside_backend"]
+    turn = ["run", "--engine", "cursor", "--env-pass", "CURSOR_API_KEY", "Work"]
+    done = subprocess.run(
+        [*ONLY_LOOPBACK, *beside, *STOCKADE, *turn],
+        cwd=stockade.folder,
+        env=stockade.env | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        timeout=LIMIT,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.decode().strip() == "It is done."

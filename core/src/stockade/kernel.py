@@ -149,7 +149,7 @@ class Kernel:
             entry_point=entry_point,
             args={
                 "engine": name,
-                "home": _home_key(request.user),
+                "home": _home_key(request.user, request.pack),
                 "model": model,
                 "add_dirs": [str(d) for d in request.add_dirs],
                 "mcp_servers": servers,
@@ -264,6 +264,6 @@ class Kernel:
         return request
 
 
-def _home_key(user: str) -> str:
-    """The folder of a user's engine homes: the user's name never becomes a path (L33, L58)."""
-    return hashlib.sha256(user.encode()).hexdigest()[:16]
+def _home_key(user: str, pack: str) -> str:
+    """The folder of engine homes of a user and a pack: neither name ever becomes a path (L33, L58)."""
+    return hashlib.sha256(f"{user}\0{pack}".encode()).hexdigest()[:16]

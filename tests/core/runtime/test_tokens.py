@@ -65,7 +65,7 @@ async def test_the_token_does_not_enter_the_sandbox(bench: Any) -> None:
     assert seen and "secret-value-of-token" not in seen[0]
 
 
-@pytest.mark.requirement("L45")
+@pytest.mark.requirement("L45", "F75")
 async def test_a_token_is_renewed_while_its_turn_runs_and_the_old_one_revoked(
     bench: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,6 +92,7 @@ async def test_a_token_that_lasts_as_long_as_the_turn_is_not_renewed(
     assert len(bench.toy.Minter.minted) == 1
 
 
+@pytest.mark.requirement("F75")
 async def test_a_renewal_that_fails_is_tried_again_and_the_turn_runs_on(
     bench: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -114,6 +115,7 @@ async def test_a_renewal_that_fails_is_tried_again_and_the_turn_runs_on(
     assert (await turn.cancel()).status == "cancelled"
 
 
+@pytest.mark.requirement("F79")
 async def test_a_token_minted_while_its_turn_ends_is_revoked_too(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     short_lived(bench.toy, 0.02, monkeypatch)
     mint, minting, go_on = bench.toy.Minter.mint, asyncio.Event(), asyncio.Event()
