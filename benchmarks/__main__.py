@@ -6,13 +6,17 @@ import argparse
 import importlib
 import sys
 
-NAMES = ("startup", "create", "wire", "turns")
+NAMES = ("startup", "create", "wire", "turns", "revoke", "gateway")
 
 
 def main() -> int:
     """The exit status."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)} (default: all)")
+    parser.add_argument("--litellm", action="store_true", help="gateway: compare with LiteLLM's proxy too")
+    parser.add_argument(
+        "--install", action="store_true", help="gateway: install nginx (apt, as root) and LiteLLM (a venv, for the run)"
+    )
     parser.add_argument("--check", action="store_true", help="exit 1 when a bound is missed")
     args = parser.parse_args()
     if unknown := set(args.names) - set(NAMES):
@@ -20,7 +24,8 @@ def main() -> int:
     bounds = []
     for name in args.names or NAMES:
         print(f"{name}:", flush=True)
-        bounds += importlib.import_module(f"benchmarks.{name}").main()
+        options = {"install": args.install, "with_litellm": args.litellm} if name == "gateway" else {}
+        bounds += importlib.import_module(f"benchmarks.{name}").main(**options)
     print()
     for bound in bounds:
         print(bound)

@@ -14,12 +14,13 @@ from pathlib import Path
 import pytest
 from hypothesis import settings as hypothesis_settings
 
-from tests.support import guards, host, requirements
+from tests.support import behaviours, guards, host, requirements
 
 hypothesis_settings.register_profile("stockade", deadline=None, database=None)
 hypothesis_settings.load_profile("stockade")
 
 REQUIRED = frozenset(filter(None, os.environ.pop("STOCKADE_REQUIRE", "").split(",")))
+FOREIGN = ("STOCKADE_", "ANTHROPIC_", "OPENAI_", "CODEX_", "CLAUDE", "CURSOR_")
 SESSION_DIR = pytest.StashKey[Path]()
 
 
@@ -27,11 +28,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--requirements", action="store_true", help="list the requirements with the tests that show them, and exit"
     )
+    parser.addoption("--engines", action="store_true", help="print the table of what each engine does, and exit")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     # What the person who runs the tests has set must not reach a kernel under test.
-    for name in [n for n in os.environ if n.startswith(("STOCKADE_", "ANTHROPIC_", "OPENAI_", "CLAUDE"))]:
+    for name in [n for n in os.environ if n.startswith(FOREIGN)]:
         del os.environ[name]
     config.stash[SESSION_DIR] = directory = Path(tempfile.mkdtemp(prefix="sk"))
     os.environ["STOCKADE_HOME"] = str(directory / "home")
@@ -44,11 +46,15 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     requirements.check(items)
+    behaviours.check(items)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     if session.config.getoption("--requirements"):
         print(requirements.report(session.items))
+        pytest.exit("", returncode=0)
+    if session.config.getoption("--engines"):
+        print(f"\n{behaviours.BEGIN}\n{behaviours.table(session.items)}\n{behaviours.END}")
         pytest.exit("", returncode=0)
 
 

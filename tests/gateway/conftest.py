@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
@@ -18,6 +19,9 @@ from stockade_gateway.config import Upstream
 from stockade_gateway.rehearsal.script import load, parse
 from stockade_gateway.route import ModelRoute
 from stockade_gateway.testing import serve_tcp
+
+if TYPE_CHECKING:
+    from .warranted import Authority
 
 KEY = "placeholder-of-this-session"
 CANARY = "canary-host-secret-7391"
@@ -96,3 +100,14 @@ def ask(*tools: dict[str, Any], stream: bool = False, **more: Any) -> dict[str, 
     """The body of a Messages request."""
     message = {"role": "user", "content": "go"}
     return {"model": "m", "max_tokens": 10, "messages": [message], "tools": list(tools), "stream": stream, **more}
+
+
+@pytest.fixture
+async def authority(tmp_path: Path) -> AsyncIterator[Authority]:
+    """Real warrants. Skipped where the gateway is installed without what mints and checks them."""
+    pytest.importorskip("stockade_authority")
+    from .warranted import Authority
+
+    made = Authority(tmp_path / "home")
+    yield made
+    await made.minter.aclose()

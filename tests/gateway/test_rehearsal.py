@@ -134,6 +134,15 @@ async def test_codex_own_kinds_of_tools_are_called_as_it_wants(
     assert wanted == call[key]["command"] if key == "action" else wanted in call[key]
 
 
+async def test_a_tool_in_a_namespace_is_found(rehearse: Any, client: aiohttp.ClientSession) -> None:
+    """As Codex sends them with its default model."""
+    namespace = {"type": "namespace", "name": "functions", "tools": [{"type": "custom", "name": "exec"}]}
+    body = {"model": "m", "input": [{"type": "additional_tools", "role": "developer", "tools": [namespace]}]}
+    async with rehearse("- shell: ls\n- text: Done.") as url:
+        [call] = (await events(client, url + "/v1/responses", body))[-1]["response"]["output"]
+    assert (call["type"], call["name"]) == ("custom_tool_call", "exec")
+
+
 async def test_sessions_and_sandboxes_have_places_of_their_own(client: aiohttp.ClientSession) -> None:
     served = ModelRoute({}, parse("test", "- shell: ls\n- text: Done."))
     origins = [Origin(sandbox=b, session=s, route="model", key=KEY) for b, s in (("1", "a"), ("1", "b"), ("2", "a"))]

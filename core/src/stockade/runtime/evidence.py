@@ -9,7 +9,7 @@ import contextlib
 import fcntl
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,11 @@ class EvidenceLog:
 
     def append(self, line: Mapping[str, Any]) -> None:
         """Add a line, whole or not at all. Blocks for as long as the disk takes. Raises `OSError`."""
-        data = json.dumps(_short(line), separators=(",", ":")).encode() + b"\n"
+        self.extend([line])
+
+    def extend(self, lines: Sequence[Mapping[str, Any]]) -> None:
+        """Add several lines in one go, all of them whole or none. As `append`."""
+        data = b"".join(json.dumps(_short(line), separators=(",", ":")).encode() + b"\n" for line in lines)
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with self._locked():
             with contextlib.suppress(FileNotFoundError):

@@ -10,6 +10,7 @@ PATHS = {
     ("POST", "/v1/messages"): "anthropic",
     ("POST", "/v1/messages/count_tokens"): "anthropic",
     ("POST", "/v1/responses"): "openai",
+    ("POST", "/v1/chat/completions"): "openai",
 }
 """Method and path: dialect. ``/v1/models`` belongs to both and goes by its headers. All else is refused."""
 
@@ -48,7 +49,8 @@ def dialect_of(request: web.BaseRequest) -> str | None:
 
 def dialect_for_errors(request: web.BaseRequest) -> str:
     """The dialect to refuse a caller in, also when the path is none of the model's."""
-    return dialect_of(request) or ("openai" if path_of(request).startswith("/v1/responses") else "anthropic")
+    openai = path_of(request).startswith(("/v1/responses", "/v1/chat/"))
+    return dialect_of(request) or ("openai" if openai else "anthropic")
 
 
 def error_body(dialect: str, status: int, message: str) -> dict[str, object]:

@@ -1,12 +1,24 @@
-"""For tests of engines: a route on a loopback port, without a kernel."""
+"""For tests of engines: a route on a loopback port, without a kernel, and a scripted model behind it."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+import secrets
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+import yaml
+from aiohttp import web
 
 from stockade.contracts.route import Origin, Route, Stream
+from stockade.model.turn import Endpoint
+from stockade.testing.rehearsal import Rehearsal
+from stockade_gateway.rehearsal.offers import offered
+from stockade_gateway.rehearsal.script import Script, parse
+from stockade_gateway.rehearsal.stage import Stage
+from stockade_gateway.route import ModelRoute
+from stockade_gateway.taps import Tap
 
 
 class SocketStream(Stream):
@@ -59,3 +71,39 @@ async def serve_tcp(route: Route, origin: Origin) -> AsyncIterator[str]:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await route.aclose()
+
+
+class _Rehearsing(ModelRoute):
+    """A route of one script, which shows what it was asked."""
+
+    def __init__(self, script: Script, calls: list[object]) -> None:
+        super().__init__({})
+        self._stage = _Recorder(script, calls)
+
+
+class _Recorder(Stage):
+    """Keeps the requests that take an item of the script."""
+
+    def __init__(self, script: Script, calls: list[object]) -> None:
+        super().__init__(script)
+        self._calls = calls
+
+    async def perform(
+        self, request: web.BaseRequest, dialect: str, body: dict[str, Any], origin: Origin, taps: Sequence[Tap] = ()
+    ) -> web.StreamResponse:
+        if offered(body):
+            self._calls.append(body)
+        return await super().perform(request, dialect, body, origin, taps)
+
+
+@contextlib.asynccontextmanager
+async def rehearse(script: Sequence[Mapping[str, Any]]) -> AsyncIterator[Rehearsal]:
+    """A scripted model in both dialects on 127.0.0.1: what `stockade.testing.EngineContract` asks for.
+
+    ``script`` are the items of a rehearsal. Raises `UsageError` for one that is none.
+    """
+    origin = Origin(sandbox="kit", session="kit", route="model", key=secrets.token_hex(16))
+    calls: list[object] = []
+    parsed = parse("of the test", yaml.safe_dump([dict(item) for item in script]))
+    async with serve_tcp(_Rehearsing(parsed, calls), origin) as url:
+        yield Rehearsal({"model": Endpoint(url, origin.key)}, calls)

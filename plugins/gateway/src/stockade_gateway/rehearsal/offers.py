@@ -29,9 +29,11 @@ class ToolCall:
 
 
 def offered(body: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The tools of a request by name, of both dialects, also where Codex hides them in the input."""
+    """The tools of a request by name, of all dialects, also where Codex hides them in the input."""
     found: dict[str, dict[str, Any]] = {}
     for tool in _tools(body):
+        inner = tool.get("function")  # Chat Completions
+        tool = inner if isinstance(inner, dict) else tool
         name = tool.get("name") or tool.get("type")
         if isinstance(name, str):
             found[name] = tool
@@ -44,7 +46,9 @@ def _tools(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
     groups += [i.get("tools") for i in inputs if isinstance(i, dict)] if isinstance(inputs, list) else []
     for group in groups:
         for tool in group if isinstance(group, list) else ():
-            if isinstance(tool, dict):
+            if isinstance(tool, dict) and tool.get("type") == "namespace" and isinstance(tool.get("tools"), list):
+                yield from (member for member in tool["tools"] if isinstance(member, dict))
+            elif isinstance(tool, dict):
                 yield tool
 
 

@@ -13,16 +13,18 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Any
 
 from aiohttp import web
 
 from stockade.contracts.route import Origin
 from stockade_gateway import dialects
-from stockade_gateway.rehearsal import anthropic, openai
+from stockade_gateway.rehearsal import anthropic, chat, openai
 from stockade_gateway.rehearsal.answer import Answer
 from stockade_gateway.rehearsal.offers import choose, offered
 from stockade_gateway.rehearsal.script import Reply, Script
+from stockade_gateway.taps import Tap
 from stockade_gateway.transport import break_off
 
 MAX_PLACES = 4096
@@ -37,13 +39,15 @@ class Stage:
         self._places: OrderedDict[tuple[str, str], int] = OrderedDict()
 
     async def perform(
-        self, request: web.BaseRequest, dialect: str, body: dict[str, Any], origin: Origin
+        self, request: web.BaseRequest, dialect: str, body: dict[str, Any], origin: Origin, taps: Sequence[Tap] = ()
     ) -> web.StreamResponse:
-        """Answer one request."""
+        """Answer one request. ``taps`` see what is streamed; a whole answer is in what this returns."""
         size = len(json.dumps(body)) // 4
         if request.path.endswith("/count_tokens"):
             return web.json_response({"input_tokens": size})
         if request.path == "/v1/models":
+            if dialect == "openai":
+                return web.json_response({"object": "list", "data": [{"id": "rehearsal", "object": "model"}]})
             return web.json_response({"data": [{"id": "rehearsal", "type": "model"}], "has_more": False})
         tools = offered(body)
         reply = self._next(origin) if tools else self._script.end
@@ -52,20 +56,32 @@ class Stage:
         if reply.fault is not None:
             return dialects.error(dialect, reply.fault.status, reply.fault.message)
         answer = self._answer(reply, tools, body, size)
-        speak = anthropic if dialect == "anthropic" else openai
+        speak: Any = anthropic if dialect == "anthropic" else openai
+        if request.path == "/v1/chat/completions":
+            speak = chat
         if not body.get("stream"):
             if reply.disconnect and request.transport is not None:
                 request.transport.abort()
             return web.json_response(speak.whole(answer))
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
+        for tap in taps:
+            tap.head(response.status, response.headers)
         await response.prepare(request)
         for name, data in speak.stream(answer):
             if reply.disconnect and name in speak.LAST:
                 break
-            await response.write(f"event: {name}\ndata: {json.dumps(data)}\n\n".encode())
+            if name == "usage" and not chat.wants_usage(body):
+                continue
+            event = f"event: {name}\n" if speak is not chat else ""
+            chunk = f"{event}data: {json.dumps(data)}\n\n".encode()
+            for tap in taps:
+                tap.data(chunk)
+            await response.write(chunk)
         if reply.disconnect:
             break_off(request)
             return response
+        if speak is chat:
+            await response.write(chat.DONE)
         await response.write_eof()
         return response
 
