@@ -22,7 +22,18 @@ from .conftest import LIMIT, CommandLine, events
 pytestmark = [pytest.mark.needs("claude"), pytest.mark.needs("namespaces"), pytest.mark.slow]
 
 CANARY = "canary-vendor-key-8842"
-JOB = ("--engine", "claude", "--workspace", "./demo", "--file-access", "workspace-write", "--json", "Create hello.txt")
+JOB = (
+    "--engine",
+    "claude",
+    "--driver",
+    "process",
+    "--workspace",
+    "./demo",
+    "--file-access",
+    "workspace-write",
+    "--json",
+    "Create hello.txt",
+)
 
 
 @contextmanager
@@ -104,10 +115,12 @@ def test_what_cannot_be_recorded_or_played_is_refused_before_anything_starts(sto
     precious.write_text("mine")
     env = {"ANTHROPIC_API_KEY": CANARY, "ANTHROPIC_BASE_URL": "http://127.0.0.1:9"}
     for argv in (("--record", str(precious)), ("--replay", str(precious)), ("--replay", "none")):
-        done = stockade("run", "--engine", "claude", *argv, "Hello", env=env)
+        done = stockade("run", "--engine", "claude", "--driver", "process", *argv, "Hello", env=env)
         assert done.returncode in (1, 2), done.stderr
         assert b"cassette" in done.stderr
-    both = stockade("run", "--record", "a", "--rehearse", "hello", "--engine", "claude", "Hello", env=env)
+    both = stockade(
+        "run", "--record", "a", "--rehearse", "hello", "--engine", "claude", "--driver", "process", "Hello", env=env
+    )
     assert b"exclude each other" in both.stderr
     assert precious.read_text() == "mine"
     assert [path.name for path in stockade.folder.glob(".*")] == []

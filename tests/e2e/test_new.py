@@ -17,7 +17,7 @@ import pytest
 
 from tests.support import docs
 
-pytestmark = [pytest.mark.needs("packages", "namespaces"), pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.needs("packages", "namespaces"), pytest.mark.slow, pytest.mark.once, pytest.mark.timeout(240)]
 
 NAMES = {"driver": "my-box", "engine": "my-agent", "policy": "my-rules", "minter": "my-mint", "route": "model"}
 """The route is called as the engine wants it; so the five are all that a turn needs."""

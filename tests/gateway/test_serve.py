@@ -190,7 +190,7 @@ async def test_a_stop_waits_for_running_calls_and_takes_no_more(vendor: Vendor, 
     await asyncio.sleep(0)
     with pytest.raises(aiohttp.ClientConnectorError):
         await status(url, {"x-api-key": warrant})
-    assert not stopping.done()
+    assert not (await asyncio.wait({running, stopping}, timeout=0.2))[0]
     go.set()
     assert await running == 200
     await stopping

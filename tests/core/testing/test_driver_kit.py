@@ -23,7 +23,7 @@ MODULES = (
 )
 FAULTS = {name: test for module in MODULES for name, _, test in faulty(module)}
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.once, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

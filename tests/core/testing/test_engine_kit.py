@@ -10,7 +10,7 @@ from tests.core.testing.faults import faulty
 MODULES = (faulty_turns, faulty_endings, faulty_import)
 FAULTS = {name: test for module in MODULES for name, _, test in faulty(module)}
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.once, pytest.mark.timeout(240)]
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from tests.core.testing.faults import faulty
 MODULES = {"Policy": faulty_policies, "Minter": faulty_minters, "Route": faulty_routes, "Hooks": faulty_hooks}
 FAULTS = {f"{kind}{name}": test for kind, module in MODULES.items() for name, _, test in faulty(module)}
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.once, pytest.mark.timeout(240)]
 
 
 @pytest.fixture(scope="module")

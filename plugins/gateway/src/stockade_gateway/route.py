@@ -37,13 +37,13 @@ log = logging.getLogger("stockade.gateway")
 
 
 class _NoQuotes(logging.Filter):
-    """Drops the server's complaints about requests that are no HTTP.
+    """Drops the server's complaints about requests that are no HTTP, and about callers who leave.
 
-    They quote what a sandbox sent, its credential included, and a sandbox could fill the log with them.
+    The first quote what a sandbox sent, its credential included, and a sandbox could fill the log with both.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+        return not (record.exc_info and isinstance(record.exc_info[1], (HttpProcessingError, ConnectionError)))
 
 
 http_log = logging.getLogger("stockade.gateway.http")
