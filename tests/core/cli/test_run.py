@@ -182,7 +182,11 @@ def test_a_signal_cancels_the_turn_and_closes_the_kernel(
         asyncio.get_running_loop().call_soon(os.kill, os.getpid(), signum)
 
     kernel.on_turn = interrupt
-    assert run.run(parse(run, "--json", "x"), kernel.open) == status
+    before = signal.signal(signum, signal.SIG_DFL)  # under nohup, SIGHUP is ignored
+    try:
+        assert run.run(parse(run, "--json", "x"), kernel.open) == status
+    finally:
+        signal.signal(signum, before)
     assert kernel.closed
     last = json.loads(capfd.readouterr().out.splitlines()[-1])
     assert (last["kind"], last["outcome"]["status"]) == ("ended", "cancelled")
