@@ -6,7 +6,7 @@ import argparse
 import importlib
 import sys
 
-NAMES = ("startup", "create", "wire", "turns", "revoke", "gateway")
+NAMES = ("startup", "create", "wire", "turns", "files", "revoke", "gateway")
 
 
 def main() -> int:

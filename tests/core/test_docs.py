@@ -48,7 +48,7 @@ def test_the_contracts_are_all_in_the_reference() -> None:
             assert f"`{name}`" in row, f"{cls.__name__}.{name} is not in docs/reference/contracts.md"
 
 
-@pytest.mark.parametrize("command", ["run", "exec", "plugins", "sandboxes", "doctor"])
+@pytest.mark.parametrize("command", ["run", "exec", "cp", "plugins", "sandboxes", "doctor"])
 def test_the_options_of_a_command_are_all_in_the_reference(command: str) -> None:
     page = (REFERENCE / "cli.md").read_text()
     section = page[page.index(f"## `stockade {command}") :].split("\n## ")[0]

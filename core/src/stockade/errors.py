@@ -143,6 +143,52 @@ class RevocationUnsupported(SandboxError):
     code = "revocation_unsupported"
 
 
+# -- files -----------------------------------------------------------------------------------------
+
+
+class FileError(SandboxError):
+    """A copy failed; nothing of it is left at its destination. The base of the reasons below."""
+
+    code = "file"
+    HINT: ClassVar[str] = "Check permissions and free space, and whether something changes the files meanwhile."
+
+    def __init__(self, message: str, *, sandbox: str = "", hint: str = "") -> None:
+        super().__init__(message, sandbox=sandbox, hint=hint or self.HINT)
+
+
+class FileMissing(FileError):
+    """What should be copied, or the folder to copy it into, does not exist."""
+
+    code = "file_missing"
+    HINT = "Check the path. In the sandbox it is relative to the workspace; the folder to copy into must exist."
+
+
+class FileExists(FileError):
+    """The copy would replace a file that exists, or a folder with a file."""
+
+    code = "file_exists"
+    HINT = "Ask for files to be replaced (`--force`, `overwrite=True`), or name another destination."
+
+
+class FileLimit(FileError):
+    """The copy has more bytes or members than the settings allow."""
+
+    code = "file_limit"
+    HINT = "Copy a part of it (`--exclude`), or raise the setting max_copy_bytes or max_copy_members."
+
+
+class FileRefused(FileError):
+    """A name, a link or a kind of file cannot be copied safely, or not be restored; nothing was written."""
+
+    code = "file_refused"
+    HINT = "Leave it out (`--exclude`, `exclude=`), rename it, or copy another part of the tree."
+
+
+FILE_ERRORS: dict[str, type[FileError]] = {
+    cls.code: cls for cls in (FileError, FileMissing, FileExists, FileLimit, FileRefused)
+}
+
+
 # -- the typed endings of a turn ------------------------------------------------------------------
 
 

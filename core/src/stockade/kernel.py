@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from stockade.archive.rules import Limits
 from stockade.contracts.driver import Reaped
 from stockade.errors import SandboxNotFound, UsageError
 from stockade.model.authority import SandboxRequest
@@ -18,7 +19,9 @@ from stockade.plugins import hooks
 from stockade.runtime import reaper, requests, wishes, withdrawal
 from stockade.runtime.catalog import Catalog
 from stockade.runtime.creation import Workshop, host_environment
+from stockade.runtime.entry import Entry
 from stockade.runtime.execs import ExecHandle
+from stockade.runtime.files import SandboxFiles
 from stockade.runtime.observers import Hub
 from stockade.runtime.owner import Owner
 from stockade.runtime.paths import Home
@@ -180,6 +183,43 @@ class Kernel:
         (`Denied`, `CreateFailed`, …).
         """
         command = requests.check_argv(argv)
+        entry = await self._acquire(driver, sandbox, workspace, user, ttl, env_pass)
+        try:
+            assert entry.peer is not None
+            args: dict[str, Any] = {"argv": command}
+            stream = await entry.peer.open("exec", args if timeout is None else {**args, "timeout": timeout})
+        except BaseException:
+            await self._runner.release(entry)
+            raise
+        return ExecHandle(self._runner, entry, stream)
+
+    async def files(
+        self,
+        *,
+        driver: str | None = None,
+        sandbox: str | None = None,
+        workspace: str | Path | None = None,
+        user: str | None = None,
+        ttl: float | None = None,
+    ) -> SandboxFiles:
+        """Copy files into and out of a sandbox: a fresh one, or the one named ``sandbox``.
+
+        Use what is returned as an async context manager. Raises as `exec` does.
+        """
+        entry = await self._acquire(driver, sandbox, workspace, user, ttl, ())
+        limits = Limits(self.settings.max_copy_bytes, self.settings.max_copy_members)
+        return SandboxFiles(self._runner, entry, limits)
+
+    async def _acquire(
+        self,
+        driver: str | None,
+        sandbox: str | None,
+        workspace: str | Path | None,
+        user: str | None,
+        ttl: float | None,
+        env_pass: Iterable[str],
+    ) -> Entry:
+        """A sandbox for a caller that needs no engine."""
         request, ephemeral = requests.sandbox_request(
             self.settings,
             self._home,
@@ -191,16 +231,7 @@ class Kernel:
             ttl=ttl,
             env_pass=env_pass,
         )
-        request = self._with_driver(request)
-        entry = await self._runner.acquire(request, ephemeral=ephemeral, preload="")
-        try:
-            assert entry.peer is not None
-            args: dict[str, Any] = {"argv": command}
-            stream = await entry.peer.open("exec", args if timeout is None else {**args, "timeout": timeout})
-        except BaseException:
-            await self._runner.release(entry)
-            raise
-        return ExecHandle(self._runner, entry, stream)
+        return await self._runner.acquire(self._with_driver(request), ephemeral=ephemeral, preload="")
 
     # -- sandboxes -----------------------------------------------------------------------------------
 

@@ -79,6 +79,10 @@ class Settings(BaseSettings):
     """Seconds between asking a sandbox to end and killing it."""
     max_sandboxes: Annotated[int, Field(gt=0)] = 256
     """Sandboxes that one kernel may have at once."""
+    max_copy_bytes: Annotated[int, Field(gt=0)] = 10 * 1024**3
+    """Bytes of one copy into or out of a sandbox; the holes of files count."""
+    max_copy_members: Annotated[int, Field(gt=0)] = 200_000
+    """Files, folders and links of one copy."""
     plugins: Names | None = None
     """Allow-list of plugins or distributions; none: all that are installed."""
     plugins_disabled: Names = ()

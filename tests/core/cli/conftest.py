@@ -6,7 +6,7 @@ import argparse
 import asyncio
 import contextlib
 import textwrap
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -54,6 +54,47 @@ class FakeExec:
 
 
 @dataclass
+class FakeFiles:
+    """Notes each copy, and does what ``acts`` says."""
+
+    copies: list[tuple[object, ...]] = field(default_factory=list)
+    closed: bool = False
+    content: Sequence[bytes] = ()
+    acts: Callable[[], Awaitable[None]] | None = None
+
+    async def __aenter__(self) -> FakeFiles:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.closed = True
+
+    async def _copy(self, *what: object) -> None:
+        self.copies.append(what)
+        if self.acts is not None:
+            await self.acts()
+
+    async def upload(self, source: str, target: str, **options: Any) -> None:
+        await self._tree("upload", source, target, **options)
+
+    async def download(self, source: str, target: str, **options: Any) -> None:
+        await self._tree("download", source, target, **options)
+
+    async def _tree(
+        self, *what: object, overwrite: bool, exclude: list[str], moved: Callable[[int, int], None]
+    ) -> None:
+        moved(1_500_000, 3)
+        await self._copy(*what, overwrite, *exclude)
+
+    async def read(self, path: str) -> AsyncIterator[bytes]:
+        await self._copy("read", path)
+        for piece in self.content:
+            yield piece
+
+    async def write(self, path: str, data: AsyncIterator[bytes], *, overwrite: bool) -> None:
+        await self._copy("write", path, b"".join([piece async for piece in data]), overwrite)
+
+
+@dataclass
 class FakeKernel:
     """Answers every turn with ``events`` and ``outcome``; ``on_turn`` may do more, or leave it running."""
 
@@ -62,6 +103,7 @@ class FakeKernel:
     failure: StockadeError | None = None
     on_turn: Callable[[TurnHandle], None] | None = None
     proc: FakeExec = field(default_factory=lambda: FakeExec([], ExecResult(0)))
+    copying: FakeFiles = field(default_factory=FakeFiles)
     asked: dict[str, Any] = field(default_factory=dict)
     overrides: dict[str, Any] = field(default_factory=dict)
     closed: bool = False
@@ -90,6 +132,10 @@ class FakeKernel:
     async def exec(self, argv: Sequence[str], **options: Any) -> FakeExec:
         self.asked = {"argv": list(argv), **options}
         return self.proc
+
+    async def files(self, **options: Any) -> FakeFiles:
+        self.asked = options
+        return self.copying
 
     async def revoke(self, name: str, route: str) -> int:
         self.asked = {"revoke": (name, route)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 from collections.abc import Mapping
 from typing import Any
@@ -56,6 +57,17 @@ class WritesASecretDown(ForkingDriver):
 class StartsElsewhere(Changed):
     def changes(self, spec: SandboxSpec) -> dict[str, Any]:
         return {"workspace": spec.state_dir} if spec.workspace.is_dir() else {}
+
+
+@fails("test_files_go_in_and_come_out")
+class AllowsSmallFilesOnly(ForkingDriver):
+    async def create(self, spec: SandboxSpec) -> ForkingSandbox:
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (64 * 1024, hard))  # what is forked now keeps it
+        try:
+            return await super().create(spec)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @fails("test_home_and_temporary_files_lie_in_the_state_dir")

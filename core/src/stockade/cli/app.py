@@ -16,6 +16,7 @@ from stockade.errors import BootError, PluginError, StockadeError, UsageError
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("stockade.cli.run", "Give a coding agent one message, in a sandbox"),
     "exec": ("stockade.cli.exec_", "Run one command in a fresh sandbox"),
+    "cp": ("stockade.cli.cp", "Copy files into a sandbox, or out of one"),
     "plugins": ("stockade.cli.plugins", "List, check and begin drivers, engines, minters and hook modules"),
     "sandboxes": ("stockade.cli.sandboxes", "List and end sandboxes of all processes, or a way out of one"),
     "doctor": ("stockade.cli.doctor", "What this host can do, and how to fix what it cannot"),

@@ -102,12 +102,8 @@ def directory(text: str) -> Path:
 
 def add_sandbox_options(parser: argparse.ArgumentParser) -> None:
     """The options that ``run`` and ``exec`` share."""
-    parser.add_argument("--driver", metavar="NAME", help="what makes the sandbox (see stockade plugins list)")
-    parser.add_argument("--workspace", metavar="DIR", help="the directory to work in; created when it is missing")
     parser.add_argument("--sandbox", metavar="KEY", help="key of the sandbox: what belongs together shares one")
-    parser.add_argument("--user", metavar="NAME", help="for whom: policies may ask, and each user has own agent homes")
-    parser.add_argument("--ttl", type=seconds, metavar="TIME", help="longest life of the sandbox, such as 90s or 1h")
-    parser.add_argument("--timeout", type=seconds, metavar="TIME", help="longest time for this call")
+    add_place_options(parser)
     parser.add_argument(
         "--env-pass",
         type=variable,
@@ -116,3 +112,12 @@ def add_sandbox_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="let this variable of the host into the sandbox (repeatable)",
     )
+
+
+def add_place_options(parser: argparse.ArgumentParser) -> None:
+    """The options of every command that needs a sandbox."""
+    parser.add_argument("--driver", metavar="NAME", help="what makes the sandbox (see stockade plugins list)")
+    parser.add_argument("--workspace", metavar="DIR", help="the directory to work in; created when it is missing")
+    parser.add_argument("--user", metavar="NAME", help="for whom: policies may ask, and each user has own agent homes")
+    parser.add_argument("--ttl", type=seconds, metavar="TIME", help="longest life of the sandbox, such as 90s or 1h")
+    parser.add_argument("--timeout", type=seconds, metavar="TIME", help="longest time for this call")

@@ -84,12 +84,12 @@ async def _execute(args: argparse.Namespace, command: list[str], interrupts: Int
 
 async def feed_stdin(proc: ExecHandle) -> None:
     """Pass our standard input on, at the speed of the command, to its end."""
-    while data := await _read(0):
+    while data := await read_input(0):
         await proc.send(data)
     await proc.send_end()
 
 
-async def _read(fd: int) -> bytes:
+async def read_input(fd: int) -> bytes:
     """The next bytes; ``b""`` at the end, also of a descriptor that is closed or a terminal that is gone.
 
     In a daemon thread: a read of a terminal cannot be interrupted, and must not keep us alive.

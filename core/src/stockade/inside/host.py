@@ -32,6 +32,8 @@ class Host:
         self._loader = loader
         # The environment is complete when the program starts and never changes after (L63).
         self._environment = dict(os.environ)
+        # Resolved now, before any other program runs in here: of what is made a link later, none is followed.
+        self._folders = tuple((str(path), os.path.realpath(path)) for path in (options.workspace, options.state_dir))
         self._sessions = Sessions(options, self._environment)
         self._turns: dict[str, RunningTurn] = {}
         self._execs = 0
@@ -49,6 +51,10 @@ class Host:
             await self._exec(stream)
         elif stream.kind == "control":
             await self._control(stream)
+        elif stream.kind in ("read", "write", "archive"):
+            from stockade.inside import files  # most sandboxes copy nothing, and all should start fast
+
+            await files.serve(stream, files.Roots(self._folders))
         else:
             await stream.reset("unsupported", f"this sandbox has no {stream.kind!r} streams")
 

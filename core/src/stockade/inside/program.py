@@ -19,7 +19,7 @@ from stockade.inside.options import Options
 from stockade.wire.channels import StreamChannel
 from stockade.wire.mux import Hello, Mux
 
-CAPABILITIES = ("turn", "exec", "tunnel", "control", "concurrent-turns")
+CAPABILITIES = ("turn", "exec", "tunnel", "control", "read", "write", "archive", "concurrent-turns")
 TICKS = 4
 """Parts of a lease in which silence is counted. A blocked event loop is one tick, not an end (F71)."""
 

@@ -105,6 +105,11 @@ class MuxStream:
             await self._mux.write(frames.encode(frames.CREDIT, self.id, grant.to_bytes(4, "big")))
         return data
 
+    @property
+    def buffered(self) -> bool:
+        """Whether `receive` would return bytes at once."""
+        return bool(self._inbox)
+
     async def reset(self, code: str, message: str = "") -> None:
         """Drop both directions. Idempotent; a stream that ended both ways stays ended."""
         if self.drop(code, message):

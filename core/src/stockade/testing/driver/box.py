@@ -12,6 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from stockade.archive.beneath import Destination
+from stockade.archive.pack import pack
+from stockade.archive.rules import Limits, Tally
+from stockade.archive.unpack import unpack
 from stockade.contracts.driver import Ending, Sandbox
 from stockade.model.events import Ended, Event, Text
 from stockade.model.spec import SandboxSpec
@@ -21,11 +25,15 @@ from stockade.runtime.execs import STDERR, STDOUT
 from stockade.runtime.paths import Home
 from stockade.testing import agent, faults
 from stockade.testing.driver import processes
+from stockade.wire.blocking import BlockingStream
 from stockade.wire.mux import MuxStream
 from stockade.wire.peer import Peer, events
 
 GRACE = 1.0
 """Seconds that the kit gives a sandbox to end when it does not matter."""
+
+ROOMY = {"max_bytes": 10**8, "max_members": 1000}
+"""Limits that no copy of a kit meets."""
 
 AGENT = Path(agent.__file__).read_text()
 
@@ -171,6 +179,39 @@ class Box:
 
     async def _exec(self, *argv: str, **args: Any) -> MuxStream:
         return await self.peer.open("exec", {"argv": list(argv), **args})
+
+    # -- files -----------------------------------------------------------------------------------------
+
+    async def upload(self, source: Path, target: str) -> None:
+        """Copy a folder in."""
+        stream = await self.peer.open("archive", {"op": "upload", "path": target, "into": "", **ROOMY})
+
+        def work(blocking: BlockingStream) -> None:
+            folder = os.open(source, os.O_RDONLY)
+            try:
+                for piece in pack(folder, Tally(Limits(**ROOMY))):
+                    blocking.send(piece)
+                blocking.flush()
+            finally:
+                os.close(folder)
+
+        await BlockingStream(stream).run(work)
+        await stream.send_end()
+        while await stream.receive():
+            pass
+
+    async def download(self, source: str, target: Path) -> None:
+        """Copy a file or folder out."""
+        stream = await self.peer.open("archive", {"op": "download", "path": source, **ROOMY})
+
+        def work(blocking: BlockingStream) -> None:
+            destination = Destination(os.open(target.parent, os.O_RDONLY), target.name, overwrite=False)
+            try:
+                unpack(blocking.receive, destination, Tally(Limits(**ROOMY)))
+            finally:
+                destination.close()
+
+        await BlockingStream(stream).run(work)
 
     # -- turns -----------------------------------------------------------------------------------------
 

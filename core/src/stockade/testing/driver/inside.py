@@ -84,6 +84,21 @@ class InsideTests(DriverKit):
             assert (box.spec.workspace / "kit-made").read_text() == "made\n"
             assert "kit-there" in found
 
+    @bounded
+    async def test_files_go_in_and_come_out(self, make: Make, tmp_path: Path) -> None:
+        """A folder is the same after the journey, and inside it belongs to the sandbox's user (F95, S69)."""
+        tree, data = tmp_path / "kit-tree", os.urandom(300_000)
+        (tree / "empty").mkdir(parents=True)
+        (tree / "run").write_bytes(data)
+        (tree / "run").chmod(0o755)
+        box = await make()
+        await box.upload(tree, "kit-copied")
+        assert await box.sh("cd kit-copied && test -x run && test -O run && test -d empty && wc -c < run") == "300000"
+        await box.download("kit-copied", tmp_path / "kit-back")
+        found = {path.name: path.stat().st_mode for path in (tmp_path / "kit-back").iterdir()}
+        assert found == {path.name: path.stat().st_mode for path in tree.iterdir()}
+        assert (tmp_path / "kit-back" / "run").read_bytes() == data
+
     @requires("host_files")
     @bounded
     async def test_home_and_temporary_files_lie_in_the_state_dir(self, make: Make) -> None:
