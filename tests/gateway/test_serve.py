@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import json
 import os
 import signal
@@ -33,8 +34,6 @@ from stockade_authority.denylist import Denylist
 from stockade_authority.keys import Keyring
 from stockade_authority.minter import WarrantMinter
 
-CLAIMS = Claims("sb-1", "s", "t", "ann", "claude", 0, "model", time.time() + 600)
-
 
 @pytest.fixture
 async def warrant(tmp_path: Path) -> str:
@@ -44,7 +43,9 @@ async def warrant(tmp_path: Path) -> str:
 async def mint(home: Path, **more: Any) -> str:
     minter = WarrantMinter({"home": home})
     try:
-        return (await minter.mint(Claims(**{n: getattr(CLAIMS, n) for n in CLAIMS.__slots__} | more))).value
+        # A session of tests may take longer than a warrant lives: its times are of now.
+        claims = Claims("sb-1", "s", "t", "ann", "claude", 0, "model", time.time() + 600)
+        return (await minter.mint(dataclasses.replace(claims, **more))).value
     finally:
         await minter.aclose()
 
