@@ -22,6 +22,7 @@ limits = st.builds(
     max_ttl=st.none() | st.floats(1, 1e6),
     file_access=st.none() | st.sampled_from(FILE_ACCESS),
     provider_keys=st.none() | st.booleans(),
+    min_tier=st.none() | st.sampled_from((0, 1, 2)),
 )
 claim_limits = st.builds(
     ClaimLimits,
@@ -44,6 +45,9 @@ def test_no_constraint_is_wider_than_any_answer(answers: Sequence[Constraints]) 
             assert FILE_ACCESS.index(merged.file_access) <= FILE_ACCESS.index(answer.file_access)
         if answer.provider_keys is False:
             assert merged.provider_keys is False
+        if answer.min_tier is not None:
+            assert merged.min_tier is not None
+            assert merged.min_tier >= answer.min_tier
 
 
 @given(st.lists(limits, max_size=3))

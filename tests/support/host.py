@@ -27,6 +27,10 @@ def lack(name: str) -> str:
         return _program("cursor-sdk", "cursor_sdk", "_vendor/bridge/bin/node")
     if name == "packages":
         return _packages()
+    if name == "docker":
+        from tests.docker import engine
+
+        return engine.lack()
     return "" if shutil.which(name) else f"no program {name!r} on PATH"
 
 

@@ -163,7 +163,8 @@ def test_a_coroutine_or_another_type_is_no_answer(toys: Toys, hook: str, call: o
 
 
 @pytest.mark.parametrize(
-    "limits", ["max_ttl=float('nan')", "max_ttl=0", "max_ttl=True", "file_access='all'", "provider_keys='no'"]
+    "limits",
+    ["max_ttl=float('nan')", "max_ttl=0", "max_ttl=True", "file_access='all'", "provider_keys='no'", "min_tier=True"],
 )
 def test_constraints_that_cannot_be_compared_are_broken(toys: Toys, limits: str) -> None:
     """With a NaN, ``min`` would silently drop the limit."""

@@ -235,6 +235,15 @@ async def test_the_narrowest_constraint_shortens_the_life_of_a_sandbox(bench: An
     assert [e.message async for e in turn if e.kind == "notice"] == ["file access is limited to read-only by a plugin"]
 
 
+@pytest.mark.requirement("L37")
+async def test_a_constraint_can_ask_for_a_tier_that_the_driver_must_attest(bench: Any) -> None:
+    bench.toy.constraints = Constraints(min_tier=2)
+    outcome = await (await bench.turn(sandbox="k")).outcome()
+    assert (outcome.status, outcome.code) == ("failed", "denied")
+    assert "tier 2" in outcome.message
+    assert bench.kernel.sandboxes() == []
+
+
 @pytest.mark.requirement("L15")
 async def test_a_stop_that_ends_other_sessions_names_them(bench: Any, caplog: pytest.LogCaptureFixture) -> None:
     bench.driver.behaviour = wait_for_cancel

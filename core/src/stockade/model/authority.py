@@ -6,6 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 
+from stockade.model.isolation import Tier
 from stockade.model.turn import FileAccess
 
 
@@ -76,12 +77,13 @@ class Verdict:
 class Constraints:
     """Limits on a sandbox from ``driver_constraints`` hooks. The narrowest of all wins.
 
-    ``None`` means no opinion. ``max_ttl`` in seconds.
+    ``None`` means no opinion. ``max_ttl`` in seconds. ``min_tier`` is the least that the driver must attest.
     """
 
     max_ttl: float | None = None
     file_access: FileAccess | None = None
     provider_keys: bool | None = None
+    min_tier: Tier | None = None
 
 
 @dataclass(frozen=True, slots=True)

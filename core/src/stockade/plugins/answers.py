@@ -64,6 +64,8 @@ def expect_constraints(plugin: str, value: object) -> Constraints:
         raise wrong(plugin, "driver_constraints", answer.file_access, f"file_access of {', '.join(FILE_ACCESS)}")
     if answer.provider_keys is not None and not isinstance(answer.provider_keys, bool):
         raise wrong(plugin, "driver_constraints", answer.provider_keys, "bool as provider_keys")
+    if answer.min_tier is not None and repr(answer.min_tier) not in ("0", "1", "2"):
+        raise wrong(plugin, "driver_constraints", answer.min_tier, "tier 0, 1 or 2 as min_tier")
     return answer
 
 

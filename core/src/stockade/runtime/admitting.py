@@ -53,6 +53,13 @@ async def admit(shop: Workshop, request: SandboxRequest) -> None:
 
 async def confirm(shop: Workshop, request: SandboxRequest, isolation: Isolation) -> None:
     """Once the driver has attested what it made, before its first use. Raises `Denied`."""
+    least = shop.boot.hooks.driver_constraints(request).min_tier
+    if least is not None and isolation.tier < least:
+        raise Denied(
+            f"a plugin asks for tier {least}, and driver {request.driver!r} attests tier {isolation.tier}",
+            sandbox=request.sandbox,
+            hint="Choose another driver, or take back the driver's settings that weaken its sandboxes.",
+        )
     decisions = await admission.ask_confirm(shop.boot.policies, request, isolation, shop.settings.admission.timeout)
     if decisions:
         attested = {"tier": isolation.tier, "image": isolation.image}

@@ -16,13 +16,14 @@ KERNEL_PREFIXES = ("STOCKADE_", "XDG_", "PYTHON")
 
 
 def constraints(answers: Sequence[Constraints]) -> Constraints:
-    """The smallest TTL, the narrowest file access, and no provider keys once anybody says no."""
+    """The smallest TTL, the narrowest file access, the highest tier, no provider keys once anybody says no."""
     keys = [answer.provider_keys for answer in answers if answer.provider_keys is not None]
     access = [answer.file_access for answer in answers if answer.file_access is not None]
     return Constraints(
         max_ttl=min((answer.max_ttl for answer in answers if answer.max_ttl is not None), default=None),
         file_access=min(access, key=FILE_ACCESS.index, default=None),
         provider_keys=all(keys) if keys else None,
+        min_tier=max((answer.min_tier for answer in answers if answer.min_tier is not None), default=None),
     )
 
 

@@ -1,0 +1,1 @@
+"""The Docker driver of Stockade: a sandbox is a hardened container, tier 2."""
